@@ -15,7 +15,7 @@ const NUMBERS = [ // name, label, the option that the model has of it, attribute
 const SHORTCUTS = [
   ["Enter", "Send the message"], ["Shift+Enter", "New line in a message"], ["Ctrl+Enter", "Continue the text"], ["Esc", "Stop; close what is open"],
   ["Alt+N", "New conversation"], ["Alt+R", "Regenerate the last answer"], ["Alt+E", "Edit your last message"], ["Alt+← Alt+→", "The branch before or after"],
-  ["Alt+S", "Settings"], ["Alt+C", "Conversations"], ["Alt+V", "Chat or continue"], ["/", "To the text box"], ["?", "These shortcuts"],
+  ["Alt+S", "Settings"], ["Alt+C", "Conversations"], ["Alt+V", "Chat or continue"], ["/", "To the text box"], ["Alt+I", "About this model"], ["?", "These shortcuts"],
 ];
 const PROMPTS = ["Once upon a time, there was a little dragon who", "Lily found a tiny key in the garden.", "One day, a robot and a bird", "The old tree had a secret."];
 const QUESTIONS = ["Explain how a rainbow forms, in three sentences.", "Write a short poem about the sea at night.", "Give me a table of five fruits and their colors."];

@@ -68,13 +68,13 @@ async function load(name, signal) {
   found.status.value = "loading";
   for (const option of $("model").options) if (option.value === name) option.textContent = name + stateOf("loading");
   $("model").setAttribute("aria-busy", "true");
-  if (shown()) { $("parity").textContent = `Loading ${name}…`; $("parity").title = "The server is reading the model into memory."; if (!job) paint(); }
+  if (shown()) { $("loading").textContent = `Loading ${name}…`; $("loading").title = "The server is reading the model into memory."; paintAbout(); if (!job) paint(); }
   say(`Loading ${name}.`);
   try {
     await ask("/models/load", {model: name}, signal);
     say(`${name} is loaded.`);
   } finally {
-    if (shown()) { $("model").removeAttribute("aria-busy"); paintParity(); }
+    if (shown()) { $("model").removeAttribute("aria-busy"); $("loading").textContent = $("loading").title = ""; }
     await listModels().catch(() => {});
   }
 }
@@ -85,7 +85,7 @@ async function describe(first) {
   const known = await (await ask("/props?model=" + encodeURIComponent(name))).json();
   if (name !== $("model").value) return;
   props = known;
-  paintParity(); paintThinking(); paintOwn(); recountFiles();
+  paintAbout(); paintThinking(); paintOwn(); recountFiles();
   if (first || (isEmpty(current) && !job)) open(fresh(kindOfModel()));
   else { paint(); if (!job) recount(current); }
 }
@@ -100,22 +100,7 @@ function paintOwn() {
     else input.placeholder = value == null ? (greedy && sampled.includes(name) ? "off" : "model's") : value;
   }
 }
-function paintParity() {
-  const figures = props.model === $("model").value ? parityFigures(props.parity) : {short: "", long: ""};
-  $("parity").textContent = figures.short;
-  $("parity").title = figures.long;
-}
 const kindOfModel = () => props.chat_template === "" ? "text" : "chat";
-function parityFigures(parity) {
-  if (!parity || typeof parity !== "object") return {short: "", long: ""};
-  const name = props.quantization || "", own = parity;
-  const number = (value, digits) => typeof value === "number" && isFinite(value) ? value.toFixed(digits) : null, parts = [], spelled = [];
-  const top1 = number(own.top1_agreement * 100, 1), kl = typeof own.mean_kl === "number" ? own.mean_kl.toPrecision(2) : null, change = number(own.perplexity_change * 100, 2);
-  if (top1) { parts.push(`top-1 ${top1}\u00a0%`); spelled.push(`the same likeliest token as the unquantized model at ${top1} % of positions`); }
-  if (kl) { parts.push(`KL\u00a0${kl}`); spelled.push(`KL divergence ${kl} nats`); }
-  if (change) { parts.push(`perplexity ${own.perplexity_change >= 0 ? "+" : "−"}${change.replace("-", "")}\u00a0%`); spelled.push(`perplexity ${change} % away from the unquantized model's`); }
-  return {short: [name, ...parts].filter(Boolean).join(" · "), long: `Parity report${name ? " of " + name : ""}: ${spelled.join("; ")}.`};
-}
 function fail(error, again) {
   showError(error.message, again);
   if (error.needsKey) { togglePanel(true); $("key").focus(); }

@@ -18,7 +18,14 @@ from tests.waiting import PATIENCE_S, until
 KEY = "secret"
 CHAT, BASE = "chat-int8", "stories-int8"
 NOTE = "a story-teller: begin a story, such as <b>this</b>"
-PARITY = {"mean_kl": 0.00123, "top1_agreement": 0.987, "perplexity_change": 0.0042}
+PARITY = {
+    "text": "sample text",
+    "tokens": 512,
+    "mean_kl": 0.00123,
+    "top1_agreement": 0.987,
+    "perplexity_change": 0.0042,
+    "perplexity_change_error": 0.003,
+}
 
 HOSTILE = """\
 <script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><style>body { display: none }</style>
@@ -118,6 +125,7 @@ class FakeServer:
         about = {
             "note": note,
             "parity": PARITY,
+            "parameters": 124_439_808,
             "quantization": "int8",
             "thinking": self.thinking if model == CHAT else {},
             "generation_options": {"do_sample": True, "temperature": 0.6, "top_p": 0.9} if model == CHAT else {},
@@ -130,7 +138,7 @@ class FakeServer:
         body = await request.json()
         assert body["model"] not in self.unloaded
         self.bodies.append(body)
-        told = body["messages"][-1]["content"]
+        told = body["messages"][-1]["content"].rpartition("\n\n")[2]  # after the files
         if told == "fail":
             return _error(503, "32 requests are waiting already.", {"Retry-After": "2"})
         answers = {"hostile": HOSTILE, "table": TABLE, "essay": "\n\n".join(ESSAY)}

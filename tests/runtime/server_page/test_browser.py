@@ -87,8 +87,6 @@ def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, ser
     assert "tokens/s" in page.locator(".assistant .stats").inner_text()
     assert "8 cached" in page.locator(".assistant .stats").inner_text()
     assert page.locator("#context-text").inner_text() == "Context 24 / 1024"
-    figures = page.locator("#parity").inner_text().replace("\u00a0", " ")
-    assert figures == "int8 · top-1 98.7 % · KL 0.0012 · perplexity +0.42 %"
     (body,) = server.bodies
     assert body["messages"] == [{"role": "user", "content": "hello"}]
     assert body["model"] == CHAT
@@ -321,6 +319,39 @@ def test_a_file_that_cannot_be_attached_is_refused(
     page.get_by_role("alert").wait_for()
     assert page.locator("#alert-text").inner_text() == sentence
     assert page.locator("#files li").count() == 0
+
+
+def test_about_this_model(open_page: Open) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.get_by_role("button", name="About this model").focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name=f"About {CHAT}")
+    dialog.wait_for()
+    names, figures = (dialog.locator(tag).all_inner_texts() for tag in ("dt", "dd b"))
+    assert dict(zip(names, figures, strict=True)) == {
+        "Context length": "1,024 tokens",
+        "Parameters": "124 million",
+        "Quantization": "int8",
+        "Top-1 agreement": "98.7 %",
+        "KL divergence": "0.0012 nats",
+        "Perplexity": "+0.42 %",
+    }
+    assert all(text.endswith(".") for text in dialog.locator("dd small").all_inner_texts())
+    assert "within the noise" in dialog.inner_text()
+    assert "Measured on 512 tokens of sample text." in dialog.inner_text()
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="hidden")
+    assert page.evaluate("document.activeElement.id") == "about"
+    page.keyboard.press("Alt+i")
+    dialog.wait_for()
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_label("Model", exact=True).select_option(BASE)
+    page.locator("#text-welcome .chips button").first.wait_for()
+    page.keyboard.press("Alt+i")
+    about_base = page.get_by_role("dialog", name=f"About {BASE}")
+    about_base.wait_for()
+    assert f"{BASE} is {NOTE}." in about_base.inner_text()
 
 
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
@@ -583,12 +614,12 @@ def test_a_model_that_is_not_loaded_is_loaded_when_it_is_chosen(open_page: Open,
     option = page.locator(f"#model option[value={BASE}]")
     assert option.text_content() == f"{BASE} – not loaded"
     page.get_by_label("Model", exact=True).select_option(BASE)
-    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {BASE}…'")
+    wait_for(page, f"document.querySelector('#loading').textContent === 'Loading {BASE}…'")
     assert option.text_content() == f"{BASE} – loading…"
     assert page.locator("#model").get_attribute("aria-busy") == "true"
     server.may_load.set()
     page.locator("#text-welcome .chips button").first.wait_for()
-    assert page.locator("#parity").inner_text().startswith("int8")
+    assert page.locator("#loading").inner_text() == ""
     assert option.text_content() == BASE
     assert page.locator("#model").get_attribute("aria-busy") is None
 
@@ -599,7 +630,7 @@ def test_a_model_that_the_server_has_unloaded_is_loaded_again(open_page: Open, s
     answered(page, 1)
     server.unloaded.add(CHAT)
     send(page, "two")
-    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {CHAT}…'")
+    wait_for(page, f"document.querySelector('#loading').textContent === 'Loading {CHAT}…'")
     assert len(server.bodies) == 1
     server.may_load.set()
     answered(page, 2)
@@ -611,7 +642,7 @@ def test_stopping_while_a_model_is_loaded(open_page: Open, server: FakeServer) -
     page.locator("#chat-welcome .chips button").first.wait_for()
     server.unloaded.add(CHAT)
     send(page, "one")
-    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {CHAT}…'")
+    wait_for(page, f"document.querySelector('#loading').textContent === 'Loading {CHAT}…'")
     page.keyboard.press("Escape")
     wait_for(page, "!job")
     assert page.locator("#alert").is_hidden()
