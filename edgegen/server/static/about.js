@@ -17,11 +17,11 @@ function facts() {
 // Figures of the parity report, each with what it means
 function parityFigures(parity) {
   const {top1_agreement: top1, mean_kl: kl, perplexity_change: change, perplexity_change_error: error} = parity || {};
-  const noise = isNumber(error) && Math.abs(change) <= 2 * error ? " This one is within the noise of the measurement." : "";
+  const noise = isNumber(error) && Math.abs(change) <= 2 * error ? "by no more than the noise of the measurement" : "with a minus, better";
   return [
     ["Top-1 agreement", isNumber(top1) && percent(top1, 1), "How often the likeliest next token is the one of the unquantized model."],
     ["KL divergence", isNumber(kl) && `${kl.toPrecision(2)} nats`, "How far its predictions are from the unquantized model's, on average: 0 is the same."],
-    ["Perplexity", isNumber(change) && (change < 0 ? "−" : "+") + percent(Math.abs(change), 2), `How much worse it predicts a text than the unquantized model; with a minus, better.${noise}`],
+    ["Perplexity", isNumber(change) && (change < 0 ? "−" : "+") + percent(Math.abs(change), 2), `How much worse it predicts a text than the unquantized model: ${noise}.`],
   ];
 }
 const rowsOf = figures => figures.filter(([, value]) => value).flatMap(([name, value, meaning]) => [h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, meaning))]);

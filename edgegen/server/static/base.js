@@ -46,8 +46,9 @@ function icon(name) {
 }
 const id = () => "c" + Array.from(crypto.getRandomValues(new Uint8Array(9)), byte => byte.toString(36).padStart(2, "0")).join("");
 const say = text => { $("status").textContent = text; };
-function showError(text, again) {
+function showError(text, again, word = "Try again") {
   retry = again || null;
+  $("retry").textContent = word;
   $("alert-text").textContent = text;
   $("retry").hidden = !retry;
   $("alert").hidden = false;

@@ -11,23 +11,30 @@ async function ask(path, body, signal) {
     response = await fetch(path, body === undefined ? {headers: headers(), signal} : {method: "POST", headers: headers({"Content-Type": "application/json"}), body: JSON.stringify(body), signal});
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer: is edgegen serve running?");
+    throw new Error("The server does not answer: is edgegen serve still running?");
   }
   if (response.ok) return response;
-  let message = "";
-  try { const said = await response.json(); message = said.error && (said.error.message || said.error); } catch { /* no JSON */ }
-  const error = new Error(typeof message === "string" && message ? message : `The server answered with status ${response.status}.`);
+  let said = {};
+  try { said = (await response.json()).error || {}; } catch { /* no JSON */ }
+  const error = problemOf(said, `The server answered with status ${response.status}: its log may say why.`);
   if (response.status === 401) error.needsKey = true;
   if (response.status === 503 && response.headers.get("Retry-After")) error.message += ` Try again in ${response.headers.get("Retry-After")} s.`;
   throw error;
+}
+// What the server says of a problem, and what to do where it is the context
+function problemOf(said, otherwise) {
+  const message = typeof said === "string" ? said : said.message, error = new Error(message || otherwise);
+  error.isFull = said.code === "context_length_exceeded";
+  if (error.isFull) error.message = `The context is full: start a new conversation, or shorten the text. ${error.message.replace(/^prompt is too long: /, "").replace(/^./, first => first.toUpperCase())}`;
+  return error;
 }
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
-      const {value, done} = await reader.read();
-      if (done) throw new Error("The connection ended before the answer did.");
+      const {value, done} = await reader.read().catch(error => { if (error.name === "AbortError") throw error; return {done: true}; });
+      if (done) throw new Error("The connection ended before the answer did: is edgegen serve still running?");
       rest += value;
       const lines = rest.split(/\r?\n/);
       rest = lines.pop();
@@ -36,7 +43,7 @@ async function* events(response) {
         const data = line.slice(5).trim();
         if (data === "[DONE]") return;
         const event = JSON.parse(data);
-        if (event.error) throw new Error(event.error.message || String(event.error));
+        if (event.error) throw problemOf(event.error, "The server broke the answer off: its log may say why.");
         yield event;
       }
     }
@@ -102,7 +109,8 @@ function paintOwn() {
 }
 const kindOfModel = () => props.chat_template === "" ? "text" : "chat";
 function fail(error, again) {
-  showError(error.message, again);
+  if (error.isFull) showError(error.message, () => $("new").click(), "New conversation");
+  else showError(error.message, again);
   if (error.needsKey) { togglePanel(true); $("key").focus(); }
 }
 
@@ -208,7 +216,7 @@ async function run(path, body, conversation, onText, onThought, again) {
   if (dropped) parts.push(`the model has not read the oldest ${dropped === 1 ? "message" : dropped + " messages"}: the context is full`);
   if (stopped) parts.push("stopped by you");
   else if (error) parts.push("broken off");
-  else if (finish === "length") parts.push("token limit reached");
+  else if (finish === "length") parts.push(props.context && conversation.used >= props.context ? "the context is full: start a new conversation" : "token limit reached");
   if (error && !stopped) fail(error, again);
   say(stopped ? "Stopped." : error ? "" : "The answer is complete.");
   if (!usage) recount(conversation);

@@ -27,6 +27,8 @@ PARITY = {
     "perplexity_change_error": 0.003,
 }
 
+TOO_LONG = "prompt is too long: the prompt has 2000 tokens, but this model's context is 1024: shorten it."
+
 HOSTILE = """\
 <script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><style>body { display: none }</style>
 <iframe src="http://example.com/"></iframe> ![spy](http://example.com/spy.png) [click](http://example.com/click)
@@ -64,6 +66,7 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.url = ""
         self.disconnected = threading.Event()
         self.needs_key = False
         self.unloaded = set[str]()
@@ -88,15 +91,15 @@ class FakeServer:
     def __enter__(self) -> "FakeServer":
         self._thread.start()
         assert until(lambda: self._server.started)
+        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}/"
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self._server.should_exit = self._server.force_exit = True
         self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}/"
 
     def _refused(self, request: Request) -> Response | None:
         if self.needs_key and request.headers.get("authorization") != f"Bearer {KEY}":
@@ -141,6 +144,10 @@ class FakeServer:
         told = body["messages"][-1]["content"].rpartition("\n\n")[2]  # after the files
         if told == "fail":
             return _error(503, "32 requests are waiting already.", {"Retry-After": "2"})
+        if told == "full":
+            return _error(400, TOO_LONG, code="context_length_exceeded")
+        if told == "wrong":
+            return _error(400, "top_p must be at most 1.")
         answers = {"hostile": HOSTILE, "table": TABLE, "essay": "\n\n".join(ESSAY)}
         text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
         headers = {"Edgegen-Dropped-Messages": "4"} if told == "long" else None
@@ -177,9 +184,13 @@ class FakeServer:
                 await asyncio.Event().wait()
             finally:
                 self.disconnected.set()
-        reason = "length" if told == "cut" else "stop"
+        reason = "length" if told in ("cut", "filled") else "stop"
         yield _event({"delta": {"content": ""}, "text": "", "finish_reason": reason})
-        usage = {"prompt_tokens": 20, "completion_tokens": len(pieces), "prompt_tokens_details": {"cached_tokens": 8}}
+        usage = {
+            "prompt_tokens": 1024 if told == "filled" else 20,
+            "completion_tokens": len(pieces),
+            "prompt_tokens_details": {"cached_tokens": 8},
+        }
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
 
 
@@ -192,6 +203,6 @@ def _event(choice: dict[str, Any]) -> str:
     return f"data: {json.dumps({'choices': [{'index': 0, 'finish_reason': None} | choice]})}\n\n"
 
 
-def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    error = {"message": message, "type": "server_error", "param": None, "code": None}
+def _error(status: int, message: str, headers: dict[str, str] | None = None, code: str | None = None) -> Response:
+    error = {"message": message, "type": "server_error", "param": None, "code": code}
     return JSONResponse({"error": error}, status, headers)

@@ -338,7 +338,7 @@ def test_about_this_model(open_page: Open) -> None:
         "Perplexity": "+0.42 %",
     }
     assert all(text.endswith(".") for text in dialog.locator("dd small").all_inner_texts())
-    assert "within the noise" in dialog.inner_text()
+    assert "no more than the noise" in dialog.inner_text()
     assert "Measured on 512 tokens of sample text." in dialog.inner_text()
     page.keyboard.press("Escape")
     dialog.wait_for(state="hidden")
@@ -352,6 +352,45 @@ def test_about_this_model(open_page: Open) -> None:
     about_base = page.get_by_role("dialog", name=f"About {BASE}")
     about_base.wait_for()
     assert f"{BASE} is {NOTE}." in about_base.inner_text()
+
+
+def test_a_full_context_says_what_to_do(open_page: Open) -> None:
+    page = open_page()
+    send(page, "full")
+    page.get_by_role("alert").wait_for()
+    assert page.locator("#alert-text").inner_text() == (
+        "The context is full: start a new conversation, or shorten the text. "
+        "The prompt has 2000 tokens, but this model's context is 1024: shorten it."
+    )
+    page.get_by_role("alert").get_by_role("button", name="New conversation").click()
+    page.get_by_role("alert").wait_for(state="hidden")
+    assert page.locator(".turn").count() == 0
+    send(page, "filled")
+    answered(page, 1)
+    assert "the context is full: start a new conversation" in page.locator(".assistant .stats").inner_text()
+
+
+def test_a_refusal_is_the_servers_own_sentence(open_page: Open) -> None:
+    page = open_page()
+    send(page, "wrong")
+    page.get_by_role("alert").wait_for()
+    assert page.locator("#alert-text").inner_text() == "top_p must be at most 1."
+
+
+@pytest.mark.parametrize("told", ["", "endless"])
+def test_a_server_that_is_gone_is_asked_after(open_page: Open, server: FakeServer, told: str) -> None:
+    page = open_page()
+    if told:
+        send(page, told)
+        page.locator(".assistant[aria-busy=true] strong", has_text=told).wait_for()
+    else:
+        page.locator("#chat-welcome .chips button").first.wait_for()
+    server.stop()
+    if not told:
+        send(page, "hello")
+    page.get_by_role("alert").wait_for()
+    assert "is edgegen serve still running?" in page.locator("#alert-text").inner_text()
+    assert page.get_by_role("alert").get_by_role("button", name="Try again").is_visible()
 
 
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
