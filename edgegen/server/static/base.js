@@ -15,7 +15,7 @@ const NUMBERS = [ // name, label, the option that the model has of it, attribute
 const SHORTCUTS = [
   ["Enter", "Send the message"], ["Shift+Enter", "New line in a message"], ["Ctrl+Enter", "Continue the text"], ["Esc", "Stop; close what is open"],
   ["Alt+N", "New conversation"], ["Alt+R", "Regenerate the last answer"], ["Alt+E", "Edit your last message"], ["Alt+← Alt+→", "The branch before or after"],
-  ["Alt+S", "Settings"], ["Alt+C", "Conversations"], ["Alt+V", "Chat or continue"], ["/", "To the text box"], ["?", "These shortcuts"],
+  ["Alt+S", "Settings"], ["Alt+C", "Conversations"], ["Alt+V", "Chat or continue"], ["/", "To the text box"], ["Alt+I", "About this model"], ["?", "These shortcuts"],
 ];
 const PROMPTS = ["Once upon a time, there was a little dragon who", "Lily found a tiny key in the garden.", "One day, a robot and a bird", "The old tree had a secret."];
 const QUESTIONS = ["Explain how a rainbow forms, in three sentences.", "Write a short poem about the sea at night.", "Give me a table of five fruits and their colors."];
@@ -46,8 +46,9 @@ function icon(name) {
 }
 const id = () => "c" + Array.from(crypto.getRandomValues(new Uint8Array(9)), byte => byte.toString(36).padStart(2, "0")).join("");
 const say = text => { $("status").textContent = text; };
-function showError(text, again) {
+function showError(text, again, word = "Try again") {
   retry = again || null;
+  $("retry").textContent = word;
   $("alert-text").textContent = text;
   $("retry").hidden = !retry;
   $("alert").hidden = false;
@@ -77,7 +78,7 @@ function checked(value) {
   for (const node of Object.values(value.nodes || {})) {
     if (!node || !isText(node.id) || !/^[a-z][a-z0-9]{1,79}$/.test(node.id) || !["user", "assistant"].includes(node.role) || !isText(node.text)) return null;
     if (node.parent !== null && !Object.hasOwn(c.nodes, node.parent)) return null; // parents come first, so there is no circle
-    c.nodes[node.id] = {id: node.id, parent: node.parent, role: node.role, text: node.text, thoughts: isText(node.thoughts) ? node.thoughts : "", stats: isText(node.stats) ? node.stats : "", open: node.open === true, chosen: null};
+    c.nodes[node.id] = {id: node.id, parent: node.parent, role: node.role, text: node.text, thoughts: isText(node.thoughts) ? node.thoughts : "", files: checkedFiles(node.files), stats: isText(node.stats) ? node.stats : "", open: node.open === true, chosen: null};
   }
   for (const owner of [[null, value], ...Object.values(value.nodes || {}).map(node => [node.id, node])]) {
     const own = owner[0] === null ? c : c.nodes[owner[0]], child = owner[1].chosen;

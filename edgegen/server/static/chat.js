@@ -8,8 +8,8 @@ function path(c) {
   for (let key = c.chosen; key && c.nodes[key]; key = c.nodes[key].chosen) found.push(c.nodes[key]);
   return found;
 }
-function add(c, parent, role, text) {
-  const node = {id: id(), parent, role, text, thoughts: "", stats: "", chosen: null};
+function add(c, parent, role, text, files = []) {
+  const node = {id: id(), parent, role, text, files, thoughts: "", stats: "", chosen: null};
   c.nodes[node.id] = node;
   holder(c, parent).chosen = node.id;
   return node;
@@ -22,7 +22,7 @@ function remove(c, node) {
 // The conversation up to a message, as the server takes it
 function messagesTo(c, key) {
   const messages = [];
-  for (; key; key = c.nodes[key].parent) messages.unshift({role: c.nodes[key].role, content: c.nodes[key].text});
+  for (; key; key = c.nodes[key].parent) messages.unshift({role: c.nodes[key].role, content: contentOf(c.nodes[key])});
   if (c.system.trim()) messages.unshift({role: "system", content: c.system});
   return messages;
 }
@@ -47,10 +47,11 @@ async function answer(c, parent, begun) {
   if (atEnd && c === current) toEnd();
 }
 function send(text) {
-  if (!text.trim() || job) return false;
+  if (!text.trim() && !attached.length || job) return false;
   try { options(); thinkingOptions(); } catch (error) { showError(error.message); return false; }
   const shown = path(current), last = shown.at(-1);
-  const node = add(current, last ? last.id : null, "user", text);
+  const node = add(current, last ? last.id : null, "user", text, attached);
+  attached = [];
   save(current);
   answer(current, node.id);
   paint(); toEnd();
@@ -68,8 +69,8 @@ function edit(node) {
   box.value = node.text;
   const leave = () => { paint(); const button = document.querySelector(`[data-node="${node.id}"] [data-edit]`); if (button) button.focus(); };
   const submit = () => {
-    if (!box.value.trim() || job) return;
-    const c = current, branch = add(c, node.parent, "user", box.value);
+    if (!box.value.trim() && !node.files.length || job) return;
+    const c = current, branch = add(c, node.parent, "user", box.value, node.files);
     save(c); paint(); answer(c, branch.id); $("message").focus();
   };
   box.addEventListener("keydown", event => {
@@ -121,7 +122,7 @@ function paint() {
   $("send-key").textContent = chat ? "Enter" : "Ctrl+Enter";
   $("send-word").textContent = chat ? "sends" : "continues";
   if (chat) paintChat(); else paintText();
-  paintBusy(); paintGauge(); paintThinking(); paintList();
+  paintBusy(); paintGauge(); paintThinking(); paintFiles(); paintList();
 }
 const paintIf = c => { if (c === current) paint(); else paintBusy(); };
 const noteOf = name => props.note && props.model === name ? [h("p", {class: "note"}, `${name} is ${props.note}.`)] : [];
@@ -145,7 +146,7 @@ function turnOf(node) {
   }
   if (node.live) turn.append(h("p", {class: "reading"}, readingOf(current)));
   turn.append(said);
-  if (mine) said.textContent = node.text;
+  if (mine) said.append(...filesOf(node), node.text);
   else if (node.text) { said.textContent = node.text; said.classList.add("plain"); fill(said, node.text, node.live); }
   const siblings = childrenOf(current, node.parent), at = siblings.indexOf(node), tools = h("div", {class: "tools"});
   if (siblings.length > 1) tools.append(h("span", {class: "branch", role: "group", "aria-label": "Branches"},

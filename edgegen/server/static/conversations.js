@@ -1,7 +1,8 @@
 "use strict";
+const firstWords = node => !node ? "Empty chat" : node.text.trim() || (node.files || []).map(file => file.name).join(", ");
 function titleOf(c) {
   if (c.title) return c.title;
-  const text = c.kind === "text" ? textOf(c) : (path(c)[0] || {text: "Empty chat"}).text;
+  const text = c.kind === "text" ? textOf(c) : firstWords(path(c)[0]);
   return text.trim().replace(/\s+/g, " ").slice(0, 200) || "Untitled";
 }
 function paintList() {

@@ -48,7 +48,7 @@ function blocksOf(text) {
   end();
   return blocks;
 }
-// Definitions of links count for all of a text: [name]: https://…
+// Definitions of links count for all of a text: [name]: address
 const DEFINITIONS = /^ {0,3}\[[^\]\n]+\]: *\S.*$/gm;
 function withDefinitions(blocks) {
   const found = blocks.flatMap(block => isFence(block) ? [] : block.match(DEFINITIONS) || []);

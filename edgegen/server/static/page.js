@@ -53,10 +53,11 @@ function start() {
   on("shade", "click", () => { toggleSide(false); togglePanel(false); });
   on("view-chat", "click", () => setView("chat")); on("view-text", "click", () => setView("text"));
   on("theme", "click", () => { settings.theme = {auto: "light", light: "dark", dark: "auto"}[settings.theme] || "auto"; paintTheme(); keepSettings(); say($("theme").title); });
+  on("about", "click", showAbout);
   on("help", "click", () => $("keys").showModal());
   on("dismiss", "click", () => { hideError(); paint(); });
   on("retry", "click", () => { const again = retry; hideError(); if (again) again(); });
-  on("model", "change", () => { settings.model = $("model").value; keepSettings(); describe().catch(error => fail(error, describe)); });
+  on("model", "change", () => { settings.model = $("model").value; keepSettings(); paintAbout(); describe().catch(error => fail(error, describe)); });
   on("system", "input", () => { current.system = $("system").value; save(current); });
   on("thinking", "change", () => { settings.thinking = $("thinking").value; keepSettings(); paintThinking(); });
   on("most-thoughts", "input", () => { settings.thoughts = $("most-thoughts").value; keepSettings(); });
@@ -71,6 +72,7 @@ function start() {
   });
   on("export", "click", exportAll); on("import", "click", () => $("import-file").click());
   on("import-file", "change", async () => { const [file] = $("import-file").files; if (file) await importFile(file); $("import-file").value = ""; });
+  startAttaching(on);
   document.addEventListener("keydown", keys);
   addEventListener("pagehide", () => { if (job && job.conversation) save(job.conversation); });
 }
@@ -83,7 +85,7 @@ function keys(event) {
   } else if (event.code.startsWith("Arrow") && typing && typing.value) { /* moves in the text */
   } else if (event.altKey && !event.ctrlKey && !event.metaKey) {
     const actions = {
-      KeyN: () => $("new").click(), KeyR: regenerate, KeyS: () => togglePanel(), KeyC: () => toggleSide(),
+      KeyN: () => $("new").click(), KeyR: regenerate, KeyS: () => togglePanel(), KeyC: () => toggleSide(), KeyI: showAbout,
       KeyV: () => setView(current.kind === "chat" ? "text" : "chat"),
       KeyE: () => { const mine = current.kind === "chat" && path(current).filter(node => node.role === "user").at(-1); if (mine && !job) edit(mine); },
       ArrowLeft: () => stepBranch(-1), ArrowRight: () => stepBranch(1),

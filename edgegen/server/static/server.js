@@ -11,23 +11,30 @@ async function ask(path, body, signal) {
     response = await fetch(path, body === undefined ? {headers: headers(), signal} : {method: "POST", headers: headers({"Content-Type": "application/json"}), body: JSON.stringify(body), signal});
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer: is edgegen serve running?");
+    throw new Error("The server does not answer: is edgegen serve still running?");
   }
   if (response.ok) return response;
-  let message = "";
-  try { const said = await response.json(); message = said.error && (said.error.message || said.error); } catch { /* no JSON */ }
-  const error = new Error(typeof message === "string" && message ? message : `The server answered with status ${response.status}.`);
+  let said = {};
+  try { said = (await response.json()).error || {}; } catch { /* no JSON */ }
+  const error = problemOf(said, `The server answered with status ${response.status}: its log may say why.`);
   if (response.status === 401) error.needsKey = true;
   if (response.status === 503 && response.headers.get("Retry-After")) error.message += ` Try again in ${response.headers.get("Retry-After")} s.`;
   throw error;
+}
+// What the server says of a problem, and what to do where it is the context
+function problemOf(said, otherwise) {
+  const message = typeof said === "string" ? said : said.message, error = new Error(message || otherwise);
+  error.isFull = said.code === "context_length_exceeded";
+  if (error.isFull) error.message = `The context is full: start a new conversation, or shorten the text. ${error.message.replace(/^prompt is too long: /, "").replace(/^./, first => first.toUpperCase())}`;
+  return error;
 }
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
-      const {value, done} = await reader.read();
-      if (done) throw new Error("The connection ended before the answer did.");
+      const {value, done} = await reader.read().catch(error => { if (error.name === "AbortError") throw error; return {done: true}; });
+      if (done) throw new Error("The connection ended before the answer did: is edgegen serve still running?");
       rest += value;
       const lines = rest.split(/\r?\n/);
       rest = lines.pop();
@@ -36,7 +43,7 @@ async function* events(response) {
         const data = line.slice(5).trim();
         if (data === "[DONE]") return;
         const event = JSON.parse(data);
-        if (event.error) throw new Error(event.error.message || String(event.error));
+        if (event.error) throw problemOf(event.error, "The server broke the answer off: its log may say why.");
         yield event;
       }
     }
@@ -68,13 +75,13 @@ async function load(name, signal) {
   found.status.value = "loading";
   for (const option of $("model").options) if (option.value === name) option.textContent = name + stateOf("loading");
   $("model").setAttribute("aria-busy", "true");
-  if (shown()) { $("parity").textContent = `Loading ${name}…`; $("parity").title = "The server is reading the model into memory."; if (!job) paint(); }
+  if (shown()) { $("loading").textContent = `Loading ${name}…`; $("loading").title = "The server is reading the model into memory."; paintAbout(); if (!job) paint(); }
   say(`Loading ${name}.`);
   try {
     await ask("/models/load", {model: name}, signal);
     say(`${name} is loaded.`);
   } finally {
-    if (shown()) { $("model").removeAttribute("aria-busy"); paintParity(); }
+    if (shown()) { $("model").removeAttribute("aria-busy"); $("loading").textContent = $("loading").title = ""; }
     await listModels().catch(() => {});
   }
 }
@@ -85,7 +92,7 @@ async function describe(first) {
   const known = await (await ask("/props?model=" + encodeURIComponent(name))).json();
   if (name !== $("model").value) return;
   props = known;
-  paintParity(); paintThinking(); paintOwn();
+  paintAbout(); paintThinking(); paintOwn(); recountFiles();
   if (first || (isEmpty(current) && !job)) open(fresh(kindOfModel()));
   else { paint(); if (!job) recount(current); }
 }
@@ -100,24 +107,10 @@ function paintOwn() {
     else input.placeholder = value == null ? (greedy && sampled.includes(name) ? "off" : "model's") : value;
   }
 }
-function paintParity() {
-  const figures = props.model === $("model").value ? parityFigures(props.parity) : {short: "", long: ""};
-  $("parity").textContent = figures.short;
-  $("parity").title = figures.long;
-}
 const kindOfModel = () => props.chat_template === "" ? "text" : "chat";
-function parityFigures(parity) {
-  if (!parity || typeof parity !== "object") return {short: "", long: ""};
-  const name = props.quantization || "", own = parity;
-  const number = (value, digits) => typeof value === "number" && isFinite(value) ? value.toFixed(digits) : null, parts = [], spelled = [];
-  const top1 = number(own.top1_agreement * 100, 1), kl = typeof own.mean_kl === "number" ? own.mean_kl.toPrecision(2) : null, change = number(own.perplexity_change * 100, 2);
-  if (top1) { parts.push(`top-1 ${top1}\u00a0%`); spelled.push(`the same likeliest token as the unquantized model at ${top1} % of positions`); }
-  if (kl) { parts.push(`KL\u00a0${kl}`); spelled.push(`KL divergence ${kl} nats`); }
-  if (change) { parts.push(`perplexity ${own.perplexity_change >= 0 ? "+" : "−"}${change.replace("-", "")}\u00a0%`); spelled.push(`perplexity ${change} % away from the unquantized model's`); }
-  return {short: [name, ...parts].filter(Boolean).join(" · "), long: `Parity report${name ? " of " + name : ""}: ${spelled.join("; ")}.`};
-}
 function fail(error, again) {
-  showError(error.message, again);
+  if (error.isFull) showError(error.message, () => $("new").click(), "New conversation");
+  else showError(error.message, again);
   if (error.needsKey) { togglePanel(true); $("key").focus(); }
 }
 
@@ -223,7 +216,7 @@ async function run(path, body, conversation, onText, onThought, again) {
   if (dropped) parts.push(`the model has not read the oldest ${dropped === 1 ? "message" : dropped + " messages"}: the context is full`);
   if (stopped) parts.push("stopped by you");
   else if (error) parts.push("broken off");
-  else if (finish === "length") parts.push("token limit reached");
+  else if (finish === "length") parts.push(props.context && conversation.used >= props.context ? "the context is full: start a new conversation" : "token limit reached");
   if (error && !stopped) fail(error, again);
   say(stopped ? "Stopped." : error ? "" : "The answer is complete.");
   if (!usage) recount(conversation);

@@ -18,7 +18,16 @@ from tests.waiting import PATIENCE_S, until
 KEY = "secret"
 CHAT, BASE = "chat-int8", "stories-int8"
 NOTE = "a story-teller: begin a story, such as <b>this</b>"
-PARITY = {"mean_kl": 0.00123, "top1_agreement": 0.987, "perplexity_change": 0.0042}
+PARITY = {
+    "text": "sample text",
+    "tokens": 512,
+    "mean_kl": 0.00123,
+    "top1_agreement": 0.987,
+    "perplexity_change": 0.0042,
+    "perplexity_change_error": 0.003,
+}
+
+TOO_LONG = "prompt is too long: the prompt has 2000 tokens, but this model's context is 1024: shorten it."
 
 HOSTILE = """\
 <script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><style>body { display: none }</style>
@@ -59,6 +68,7 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.url = ""
         self.disconnected = threading.Event()
         self.needs_key = False
         self.unloaded = set[str]()
@@ -90,15 +100,15 @@ class FakeServer:
     def __enter__(self) -> "FakeServer":
         self._thread.start()
         assert until(lambda: self._server.started)
+        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}/"
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self._server.should_exit = self._server.force_exit = True
         self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}/"
 
     def _refused(self, request: Request) -> Response | None:
         if self.needs_key and request.headers.get("authorization") != f"Bearer {KEY}":
@@ -146,6 +156,7 @@ class FakeServer:
         about = {
             "note": note,
             "parity": PARITY,
+            "parameters": 124_439_808,
             "quantization": "int8",
             "thinking": self.thinking if model == CHAT else {},
             "generation_options": {"do_sample": True, "temperature": 0.6, "top_p": 0.9} if model == CHAT else {},
@@ -158,9 +169,13 @@ class FakeServer:
         body = await request.json()
         assert body["model"] not in self.unloaded
         self.bodies.append(body)
-        told = body["messages"][-1]["content"]
+        told = body["messages"][-1]["content"].rpartition("\n\n")[2]  # after the files
         if told == "fail":
             return _error(503, "32 requests are waiting already.", {"Retry-After": "2"})
+        if told == "full":
+            return _error(400, TOO_LONG, code="context_length_exceeded")
+        if told == "wrong":
+            return _error(400, "top_p must be at most 1.")
         answers = {"hostile": HOSTILE, "table": TABLE, "essay": "\n\n".join(ESSAY)}
         text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
         headers = {"Edgegen-Dropped-Messages": "4"} if told == "long" else None
@@ -169,7 +184,8 @@ class FakeServer:
     async def _count(self, request: Request) -> Response:
         """A token for each character of what is counted."""
         body = await request.json()
-        texts = [body["prompt"]] if "prompt" in body else [message["content"] for message in body["messages"]]
+        whole = [body[name] for name in ("prompt", "content") if name in body]
+        texts = whole or [message["content"] for message in body["messages"]]
         return JSONResponse({"input_tokens": len("".join(texts)), "count": len("".join(texts))})
 
     async def _completion(self, request: Request) -> Response:
@@ -196,9 +212,13 @@ class FakeServer:
                 await asyncio.Event().wait()
             finally:
                 self.disconnected.set()
-        reason = "length" if told == "cut" else "stop"
+        reason = "length" if told in ("cut", "filled") else "stop"
         yield _event({"delta": {"content": ""}, "text": "", "finish_reason": reason})
-        usage = {"prompt_tokens": 20, "completion_tokens": len(pieces), "prompt_tokens_details": {"cached_tokens": 8}}
+        usage = {
+            "prompt_tokens": 1024 if told == "filled" else 20,
+            "completion_tokens": len(pieces),
+            "prompt_tokens_details": {"cached_tokens": 8},
+        }
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
 
 
@@ -211,6 +231,6 @@ def _event(choice: dict[str, Any]) -> str:
     return f"data: {json.dumps({'choices': [{'index': 0, 'finish_reason': None} | choice]})}\n\n"
 
 
-def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    error = {"message": message, "type": "server_error", "param": None, "code": None}
+def _error(status: int, message: str, headers: dict[str, str] | None = None, code: str | None = None) -> Response:
+    error = {"message": message, "type": "server_error", "param": None, "code": code}
     return JSONResponse({"error": error}, status, headers)

@@ -12,7 +12,7 @@ from tests.runtime.server_page.fake_server import BASE, CHAT, ESSAY, KEY, NOTE, 
 from tests.waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Page, Request, Route
 
 pytestmark = pytest.mark.slow
 
@@ -87,8 +87,6 @@ def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, ser
     assert "tokens/s" in page.locator(".assistant .stats").inner_text()
     assert "8 cached" in page.locator(".assistant .stats").inner_text()
     assert page.locator("#context-text").inner_text() == "Context 24 / 1024"
-    figures = page.locator("#parity").inner_text().replace("\u00a0", " ")
-    assert figures == "int8 · top-1 98.7 % · KL 0.0012 · perplexity +0.42 %"
     (body,) = server.bodies
     assert body["messages"] == [{"role": "user", "content": "hello"}]
     assert body["model"] == CHAT
@@ -163,9 +161,12 @@ def test_reading_a_short_prompt_is_not_told(open_page: Open, server: FakeServer)
 def test_blocks_of_a_long_answer_are_rendered_once(open_page: Open) -> None:
     page = open_page()
     texts = list[str]()
-    page.on(
-        "request", lambda request: texts.extend(request.post_data_json["texts"] if "/render" in request.url else [])
-    )
+
+    def note(request: "Request") -> None:
+        if "/render" in request.url:
+            texts.extend(json.loads(request.post_data or "")["texts"])
+
+    page.on("request", note)
     send(page, "essay")
     answered(page, 1)
     said = page.locator(".assistant .said")
@@ -185,7 +186,7 @@ def test_blocks_of_a_long_answer_are_rendered_once(open_page: Open) -> None:
     assert max(map(len, texts)) < 40, "nothing of the first answer"
 
 
-CODE = {
+CODE: dict[str, tuple[str, list[str], list[str], list[str], list[str]]] = {
     "python": (
         "# why\ndef f(x):\n    return f'{x}' + \"a\" * 0x1F",
         ["# why"],
@@ -246,6 +247,150 @@ def test_a_block_of_code_has_its_language_and_readable_colors(open_page: Open, s
         })"""
     )
     assert min(ratios) >= 4.5, "the contrast that WCAG asks for"
+
+
+def test_text_files_are_attached_counted_and_sent(open_page: Open, server: FakeServer, tmp_path: Path) -> None:
+    notes, code = tmp_path / "notes.md", tmp_path / "a.py"
+    notes.write_bytes("```\nä\n```".encode())
+    code.write_bytes(b"x = 1\n")
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.locator("#attach-file").set_input_files([notes, code])
+    chips = page.locator("#files li")
+    wait_for(page, "document.querySelectorAll('#files li').length === 2")
+    assert chips.all_inner_texts() == ["notes.md\n10 bytes · 9 tokens", "a.py\n6 bytes · 6 tokens"]
+    page.get_by_label("Message", exact=True).press("Enter")  # files alone are a message too
+    answered(page, 1)
+    sent = "File notes.md:\n\n````md\n```\nä\n```\n````\n\nFile a.py:\n\n```py\nx = 1\n```"
+    assert server.bodies[0]["messages"] == [{"role": "user", "content": sent}]
+    assert chips.count() == 0
+    assert page.locator("#list .open").inner_text() == "notes.md, a.py"
+    page.reload()
+    answered(page, 1)
+    page.locator(".user .file", has_text="a.py").locator("summary").click()
+    assert page.locator(".user .file pre:visible").inner_text() == "x = 1\n"
+    page.locator("#attach-file").set_input_files([code])
+    page.get_by_role("button", name="Remove a.py").click()
+    assert chips.count() == 0
+    page.keyboard.press("Alt+e")
+    page.get_by_label("Edit the message").fill("What is it?")
+    page.keyboard.press("Enter")
+    page.locator(".user .branch", has_text="2 / 2").wait_for()
+    answered(page, 1)
+    assert server.bodies[1]["messages"][0]["content"] == f"{sent}\n\nWhat is it?"
+
+
+@pytest.mark.parametrize("way", ["paste", "drop"])
+def test_files_are_pasted_and_dropped(open_page: Open, way: str) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.evaluate(
+        """way => {
+            const data = new DataTransfer();
+            data.items.add(new File(["hello"], "a.txt"));
+            const about = {bubbles: true, cancelable: true};
+            const event = way === "paste" ? new ClipboardEvent("paste", {...about, clipboardData: data})
+                : new DragEvent("drop", {...about, dataTransfer: data});
+            $("message").dispatchEvent(event);
+        }""",
+        way,
+    )
+    page.locator("#files li", has_text="a.txt").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"\x89PNG\0\0", "a.txt is no text in UTF-8: only text files can be attached."),
+        (b"\xff\xfe", "a.txt is no text in UTF-8: only text files can be attached."),
+        (b"a" * 500_001, "a.txt has 500 kB: at most 500 kB can be attached."),
+        (b"a" * 1025, "a.txt has 1025 tokens, and the context of this model is 1024: attach a part of it."),
+    ],
+    ids=["binary", "UTF-16", "too big", "more than the context"],
+)
+def test_a_file_that_cannot_be_attached_is_refused(
+    open_page: Open, tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(content)
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.locator("#attach-file").set_input_files([file])
+    page.get_by_role("alert").wait_for()
+    assert page.locator("#alert-text").inner_text() == sentence
+    assert page.locator("#files li").count() == 0
+
+
+def test_about_this_model(open_page: Open) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.get_by_role("button", name="About this model").focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name=f"About {CHAT}")
+    dialog.wait_for()
+    names, figures = (dialog.locator(tag).all_inner_texts() for tag in ("dt", "dd b"))
+    assert dict(zip(names, figures, strict=True)) == {
+        "Context length": "1,024 tokens",
+        "Parameters": "124 million",
+        "Quantization": "int8",
+        "Top-1 agreement": "98.7 %",
+        "KL divergence": "0.0012 nats",
+        "Perplexity": "+0.42 %",
+    }
+    assert all(text.endswith(".") for text in dialog.locator("dd small").all_inner_texts())
+    assert "no more than the noise" in dialog.inner_text()
+    assert "Measured on 512 tokens of sample text." in dialog.inner_text()
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="hidden")
+    assert page.evaluate("document.activeElement.id") == "about"
+    page.keyboard.press("Alt+i")
+    dialog.wait_for()
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_label("Model", exact=True).select_option(BASE)
+    page.locator("#text-welcome .chips button").first.wait_for()
+    page.keyboard.press("Alt+i")
+    about_base = page.get_by_role("dialog", name=f"About {BASE}")
+    about_base.wait_for()
+    assert f"{BASE} is {NOTE}." in about_base.inner_text()
+
+
+def test_a_full_context_says_what_to_do(open_page: Open) -> None:
+    page = open_page()
+    send(page, "full")
+    page.get_by_role("alert").wait_for()
+    assert page.locator("#alert-text").inner_text() == (
+        "The context is full: start a new conversation, or shorten the text. "
+        "The prompt has 2000 tokens, but this model's context is 1024: shorten it."
+    )
+    page.get_by_role("alert").get_by_role("button", name="New conversation").click()
+    page.get_by_role("alert").wait_for(state="hidden")
+    assert page.locator(".turn").count() == 0
+    send(page, "filled")
+    answered(page, 1)
+    assert "the context is full: start a new conversation" in page.locator(".assistant .stats").inner_text()
+
+
+def test_a_refusal_is_the_servers_own_sentence(open_page: Open) -> None:
+    page = open_page()
+    send(page, "wrong")
+    page.get_by_role("alert").wait_for()
+    assert page.locator("#alert-text").inner_text() == "top_p must be at most 1."
+
+
+@pytest.mark.parametrize("told", ["", "endless"])
+def test_a_server_that_is_gone_is_asked_after(open_page: Open, server: FakeServer, told: str) -> None:
+    page = open_page()
+    if told:
+        send(page, told)
+        page.locator(".assistant[aria-busy=true] strong", has_text=told).wait_for()
+    else:
+        page.locator("#chat-welcome .chips button").first.wait_for()
+    server.stop()
+    if not told:
+        send(page, "hello")
+    page.get_by_role("alert").wait_for()
+    assert "is edgegen serve still running?" in page.locator("#alert-text").inner_text()
+    assert page.get_by_role("alert").get_by_role("button", name="Try again").is_visible()
 
 
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
@@ -508,12 +653,12 @@ def test_a_model_that_is_not_loaded_is_loaded_when_it_is_chosen(open_page: Open,
     option = page.locator(f"#model option[value={BASE}]")
     assert option.text_content() == f"{BASE} – not loaded"
     page.get_by_label("Model", exact=True).select_option(BASE)
-    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {BASE}…'")
+    wait_for(page, f"document.querySelector('#loading').textContent === 'Loading {BASE}…'")
     assert option.text_content() == f"{BASE} – loading…"
     assert page.locator("#model").get_attribute("aria-busy") == "true"
     server.may_load.set()
     page.locator("#text-welcome .chips button").first.wait_for()
-    assert page.locator("#parity").inner_text().startswith("int8")
+    assert page.locator("#loading").inner_text() == ""
     assert option.text_content() == BASE
     assert page.locator("#model").get_attribute("aria-busy") is None
 
@@ -524,7 +669,7 @@ def test_a_model_that_the_server_has_unloaded_is_loaded_again(open_page: Open, s
     answered(page, 1)
     server.unloaded.add(CHAT)
     send(page, "two")
-    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {CHAT}…'")
+    wait_for(page, f"document.querySelector('#loading').textContent === 'Loading {CHAT}…'")
     assert len(server.bodies) == 1
     server.may_load.set()
     answered(page, 2)
@@ -536,7 +681,7 @@ def test_stopping_while_a_model_is_loaded(open_page: Open, server: FakeServer) -
     page.locator("#chat-welcome .chips button").first.wait_for()
     server.unloaded.add(CHAT)
     send(page, "one")
-    wait_for(page, f"document.querySelector('#parity').textContent === 'Loading {CHAT}…'")
+    wait_for(page, f"document.querySelector('#loading').textContent === 'Loading {CHAT}…'")
     page.keyboard.press("Escape")
     wait_for(page, "!job")
     assert page.locator("#alert").is_hidden()
