@@ -40,7 +40,7 @@ async function answer(c, parent, begun) {
   delete node.live;
   node.stats = done.stats;
   node.open = done.open && !!node.text;
-  await Promise.all(withDefinitions(blocksOf(node.text)).map(rendered));
+  await Promise.all(withDefinitions(blocksOf(node.text)).map(block => rendered(withoutMath(block)[0])));
   const atEnd = isAtEnd();
   if (!node.text && !node.thoughts && done.failed) remove(c, node);
   save(c); paintIf(c);

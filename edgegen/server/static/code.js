@@ -16,10 +16,10 @@ const LANGUAGES = { // comments, strings, words; numbers are alike
   json: ["(?!)", String.raw`"(?:\\.|[^"\\\n])*"?`, "true false null"],
   sql: [String.raw`--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)`, String.raw`'(?:''|[^'])*'?|"[^"\n]*"?`, "add all alter and as asc begin between bigint boolean by case char check column commit constraint create cross date default delete desc distinct drop else end exists false foreign from full group having if in index inner insert int integer into is join key left like limit not null numeric offset on or order outer primary references returning right rollback select set table text then true union unique update using values varchar view when where with"],
   css: [String.raw`\/\*[\s\S]*?(?:\*\/|$)`, QUOTED + String.raw`|#[\da-fA-F]{3,8}\b`, ""],
-  html: [String.raw`<!--[\s\S]*?(?:-->|$)`, String.raw`(?<==\s*)(?:"[^"]*"?|'[^']*'?)`, ""],
+  html: [String.raw`<!--[\s\S]*?(?:-->|$)`, String.raw`(?<==\s{0,9})(?:"[^"]*"?|'[^']*'?)`, ""],
 };
 const WORDS_OF = { // what else is colored as a word
-  css: String.raw`@[\w-]+|[\w-]+(?=\s*:[^:{}]*[;}])|!important`, html: String.raw`<\/?[a-zA-Z][\w:-]*|\/?>|<![a-zA-Z]+`, bash: String.raw`\$\{?\w+\}?`, json: "(?!)", python: String.raw`^[ \t]*@[\w.]+`,
+  css: String.raw`@[\w-]+|(?<![\w-])[\w-]{1,60}(?=\s{0,9}:[^:{};]{0,300}[;}])|!important`, html: String.raw`<\/?[a-zA-Z][\w:-]*|\/?>|<![a-zA-Z]+`, bash: String.raw`\$\{?\w+\}?`, json: "(?!)", python: String.raw`^[ \t]*@[\w.]+`,
 };
 const ALIASES = {
   py: "python", python3: "python", js: "javascript", jsx: "javascript", mjs: "javascript", ts: "javascript", tsx: "javascript", typescript: "javascript",

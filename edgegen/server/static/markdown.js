@@ -48,7 +48,7 @@ function blocksOf(text) {
   end();
   return blocks;
 }
-// Definitions of links count for all of a text: [name]: address
+// Definitions of links, [name]: address, count for all of a text
 const DEFINITIONS = /^ {0,3}\[[^\]\n]+\]: *\S.*$/gm;
 function withDefinitions(blocks) {
   const found = blocks.flatMap(block => isFence(block) ? [] : block.match(DEFINITIONS) || []);
@@ -59,9 +59,9 @@ const isOpenFence = block => isFence(block) && !/\n {0,3}(`{3,}|~{3,})\s*$/.test
 // Renders the blocks that have changed: of an answer that streams this is the last one, and an open fence needs no server.
 async function fill(element, text, isLive) {
   const blocks = isLive ? blocksOf(text) : withDefinitions(blocksOf(text)), parts = element.partSources || [];
-  const changed = blocks.map((block, at) => block === parts[at] ? null : isLive && isOpenFence(block) ? openFence(block) : rendered(block));
+  const changed = blocks.map((block, at) => block === parts[at] ? null : isLive && isOpenFence(block) ? openFence(block) : rendered(withoutMath(block)[0]));
   if (isLive) {
-    if (element.openBlock && !blocks.includes(element.openBlock)) renderings.delete(element.openBlock);
+    if (element.openBlock && !blocks.includes(element.openBlock)) renderings.delete(withoutMath(element.openBlock)[0]);
     element.openBlock = blocks.at(-1);
   }
   const fresh = await Promise.all(changed);
@@ -72,6 +72,7 @@ async function fill(element, text, isLive) {
     if (found === null) return;
     const part = h("div", {class: "part"}, ...(typeof found === "string" ? [] : [found]));
     if (typeof found === "string") part.innerHTML = policy.createHTML(found);
+    if (typeof found === "string") putMath(part, withoutMath(blocks[at])[1]);
     dress(part);
     if (at < element.children.length) element.children[at].replaceWith(part); else element.append(part);
   });

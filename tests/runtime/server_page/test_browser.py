@@ -393,6 +393,97 @@ def test_a_server_that_is_gone_is_asked_after(open_page: Open, server: FakeServe
     assert page.get_by_role("alert").get_by_role("button", name="Try again").is_visible()
 
 
+MATH = {
+    r"$\frac{a}{b}$": "<mfrac><mi>a</mi><mi>b</mi></mfrac>",
+    r"$\sqrt[3]{x}$": "<mroot><mi>x</mi><mrow><mn>3</mn></mrow></mroot>",
+    "$x_i^{10}$": "<msubsup><mi>x</mi><mi>i</mi><mn>10</mn></msubsup>",
+    "$f'$": '<msup><mi>f</mi><mrow><mo lspace="0" rspace="0">′</mo></mrow></msup>',
+    r"\(\alpha \leq \Omega\)": '<mi>α</mi><mo stretchy="false">≤</mo><mi mathvariant="normal">Ω</mi>',
+    r"$$\sum_{i=1}^n i$$": (
+        '<munderover><mo movablelimits="true">∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>'
+        "<mi>i</mi>"
+    ),
+    r"$$\int_0^1 x$$": "<msubsup><mo>∫</mo><mn>0</mn><mn>1</mn></msubsup><mi>x</mi>",
+    r"\[\begin{pmatrix} a & b \\ c & d \end{pmatrix}\]": (
+        '<mrow><mo fence="true" form="prefix">(</mo><mtable>'
+        "<mtr><mtd><mrow><mi>a</mi></mrow></mtd><mtd><mrow><mi>b</mi></mrow></mtd></mtr>"
+        "<mtr><mtd><mrow><mi>c</mi></mrow></mtd><mtd><mrow><mi>d</mi></mrow></mtd></mtr>"
+        '</mtable><mo fence="true" form="postfix">)</mo></mrow>'
+    ),
+    r"$\begin{cases} 1 & \text{if } x \\ 0 \end{cases}$": (
+        '<mrow><mo fence="true" form="prefix">{</mo><mtable class="cases">'
+        "<mtr><mtd><mrow><mn>1</mn></mrow></mtd><mtd><mrow><mtext>if&nbsp;</mtext><mi>x</mi></mrow></mtd></mtr>"
+        "<mtr><mtd><mrow><mn>0</mn></mrow></mtd></mtr></mtable></mrow>"
+    ),
+    r"$\mathbb{R}\mathbf{v}$": '<mi mathvariant="normal">ℝ</mi><mi mathvariant="normal">𝐯</mi>',
+    r"$\left( x \right]$": (
+        '<mrow><mo fence="true" form="prefix">(</mo><mi>x</mi><mo fence="true" form="postfix">]</mo></mrow>'
+    ),
+    r"$\hat{x}$": '<mover accent="true"><mi>x</mi><mo stretchy="false">^</mo></mover>',
+    r"$\sin x$": '<mi mathvariant="normal">sin</mi><mspace width="0.167em"></mspace><mi>x</mi>',
+    r"$x \not= y$": "<mi>x</mi><mo>=\u0338</mo><mi>y</mi>",
+}
+UNREAD = [
+    r"$\foo{x}$",
+    r"$\frac{a}$",
+    "$a_b_c$",
+    r"$$\begin{tikz} a \end{tikz}$$",
+    "$x^$",
+    r"$\left( x$",
+    r"\(" + "{" * 99 + r"\)",
+]
+PROSE = [
+    "$5 and $6",
+    "from $5 to $6, or US$7",
+    "$5/month, then $6/month",
+    "it costs $20 million, not 30$.",
+    "$HOME/bin:$PATH",
+    r"\$a\$ and a lone $",
+    "A$ and B$",
+]
+
+
+def shown(page: "Page", text: str) -> Any:
+    """The MathML, the sources in code and the text of an answer."""
+    return page.evaluate(
+        """async text => {
+            const said = h("div", {class: "said"});
+            await fill(said, text);
+            const all = tag => [...said.querySelectorAll(tag)];
+            const maths = all("math").map(math => math.firstChild.innerHTML);
+            return [maths, all("code").map(code => code.textContent), said.textContent.trim()];
+        }""",
+        text,
+    )
+
+
+def test_math_is_mathml(open_page: Open) -> None:
+    page = open_page()
+    for source, expected in MATH.items():
+        maths, codes, _ = shown(page, f"a_1 {source} b_1")
+        assert (maths, codes) == ([expected], []), source
+
+
+def test_math_that_is_not_read_is_shown_as_its_source(open_page: Open) -> None:
+    page = open_page()
+    for source in UNREAD:
+        assert shown(page, f"a {source} b") == [[], [source], f"a {source} b"], source
+
+
+def test_prose_and_code_are_no_math(open_page: Open) -> None:
+    page = open_page()
+    for text in PROSE:
+        assert shown(page, text)[::2] == [[], text.replace("\\$", "$")], text
+    for text in ("`$x$`", "``a ` $x$``", "```\n$x$\n```", "    $x$", "~~~\n$$x$$\n~~~"):
+        maths, (code,), _ = shown(page, text)
+        assert maths == []
+        assert "$x$" in code
+    address = "https://example.com/$a$"
+    assert shown(page, f"{address} and [b]({address})") == [[], [], f"{address} and b"]
+    maths, codes, _ = shown(page, "| $|a|$ | b |\n|-|-|\n| *$x_1$* | $y_1$ |\n\n- $$z$$\n\n  \\[w\\]")
+    assert (len(maths), codes) == (5, []), "in tables, in emphasis and in lists"
+
+
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
     page = open_page()
     send(page, "one")

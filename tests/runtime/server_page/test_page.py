@@ -43,7 +43,7 @@ def test_one_small_file_that_loads_nothing(client: TestClient) -> None:
     for part in STATIC.iterdir():
         assert part.suffix == ".html" or part.read_text("utf-8") in page.text, part.name
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", page.text))
-    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of SVG
+    assert addresses == {"http://www.w3.org/2000/svg", "http://www.w3.org/1998/Math/MathML"}  # names of SVG and MathML
     assert not re.search(r"<[^>]*\s(style|on\w+)=", page.text)
 
 
