@@ -484,6 +484,55 @@ def test_prose_and_code_are_no_math(open_page: Open) -> None:
     assert (len(maths), codes) == (5, []), "in tables, in emphasis and in lists"
 
 
+def test_presets_are_saved_chosen_and_deleted(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.keyboard.press("Alt+s")
+    system, temperature = page.get_by_label("System prompt"), page.get_by_label("Temperature")
+    preset, name = page.get_by_label("Preset", exact=True), page.get_by_label("Save as a preset")
+    assert preset.is_disabled()
+    system.fill("Be brief.")
+    temperature.fill("0.2")
+    page.get_by_label("Stop strings, one a line").fill("END")
+    name.fill("Brief")
+    name.press("Enter")
+    assert preset.input_value() == "Brief"
+    system.fill("Be precise.")
+    temperature.fill("0")
+    assert preset.input_value() == "", "no longer what is set"
+    name.fill("Precise")
+    page.get_by_role("button", name="Save the preset").click()
+    page.get_by_role("button", name="Back to the model's own").click()
+    assert preset.input_value() == ""
+    page.reload()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    assert preset.locator("option").all_inner_texts() == ["None", "Brief", "Precise"]
+    preset.select_option("Brief")
+    assert (system.input_value(), temperature.input_value()) == ("Be brief.", "0.2")
+    send(page, "a")
+    answered(page, 1)
+    (body,) = server.bodies
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (body["temperature"], body["stop"]) == (0.2, ["END"])
+    page.get_by_role("button", name="Delete the preset").click()
+    page.get_by_role("dialog", name="Delete “Brief”?").get_by_role("button", name="Delete it").click()
+    wait_for(page, "presets.length === 1")
+    page.reload()
+    answered(page, 1)
+    assert preset.locator("option").all_inner_texts() == ["None", "Precise"]
+    assert system.input_value() == "Be brief.", "what is set stays"
+
+
+def test_presets_that_are_damaged_are_left_out(open_page: Open) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    kept = [None, {"name": ""}, {"name": "a", "numbers": {"top_p": "1", "seed": 3, "x": "1"}, "system": 1}]
+    page.evaluate("kept => localStorage.setItem('edgegen.presets', JSON.stringify(kept))", kept)
+    page.reload()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    assert page.evaluate("presets") == [{"name": "a", "system": "", "numbers": {"top_p": "1"}, "stops": ""}]
+
+
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
     page = open_page()
     send(page, "one")
