@@ -1,13 +1,17 @@
 """The web page in headless Chromium, against a server whose model is scripted."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from edgegen.server.page import render_markdown as render
+from tests.root import ROOT
 from tests.runtime.server_page.fake_server import BASE, CHAT, ESSAY, KEY, NOTE, FakeServer
 from tests.waiting import PATIENCE_S, until
 
@@ -531,6 +535,39 @@ def test_presets_that_are_damaged_are_left_out(open_page: Open) -> None:
     page.reload()
     page.locator("#chat-welcome .chips button").first.wait_for()
     assert page.evaluate("presets") == [{"name": "a", "system": "", "numbers": {"top_p": "1"}, "stops": ""}]
+
+
+MARKDOWN = [
+    "- a\n\n  ```py\n  x\n\n  y\n  ```\n\n- b\n\npara\n- c\n- d\n\n\n1. x\n\n   more\n2. y\n",
+    "> a\n>\n> b\n\n> c",
+    "a\n```\nb\n\nc\n```\nd",
+    "1. a\n```py\nb\n```\n2. c\n\n12 apples\n\n- \n\nx",
+    "a\n\n    code\n\n    more\n\nb\n\n---\n\n* * *\n\n# h\ntext",
+    "````md\n```\nx\n```\n\ny\n````\n\nz\n~~~\na\n\nb\n~~~\nc",
+    "- a\n\n  - b\n\n    - c\n\n  d\n\ne [f][g] [h]\n\n[g]: https://example.com\n[h]: https://example.org",
+    "```\nnever closed\n\nx",
+]
+
+
+def test_blocks_mean_the_same_as_the_whole(open_page: Open) -> None:
+    page = open_page()
+    pages = [(ROOT / "docs" / name).read_text("utf-8") for name in ("web-page.md", "serving.md", "exporting.md")]
+    for text in [*MARKDOWN, *pages]:
+        blocks: list[str] = page.evaluate("text => withDefinitions(blocksOf(text))", text)
+        whole, joined = (re.sub(r"\s*\n", "", html) for html in (render(text), "".join(map(render, blocks))))
+        assert joined == whole
+        assert len(blocks) > 1 or text in MARKDOWN
+
+
+@pytest.mark.parametrize("text", MARKDOWN)
+def test_finished_blocks_stay_as_they_are(open_page: Open, text: str) -> None:
+    page = open_page()
+    found: list[list[str]] = page.evaluate(
+        "text => [...text].map((_, at) => blocksOf(text.slice(0, at + 1)))",
+        text,
+    )
+    for before, after in pairwise(found):
+        assert after[: max(0, len(before) - 1)] == before[:-1]
 
 
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
