@@ -425,6 +425,8 @@ MATH = {
     ),
     r"$\hat{x}$": '<mover accent="true"><mi>x</mi><mo stretchy="false">^</mo></mover>',
     r"$\sin x$": '<mi mathvariant="normal">sin</mi><mspace width="0.167em"></mspace><mi>x</mi>',
+    r"$\text{if $x$}$": "<mrow><mtext>if&nbsp;</mtext><mrow><mi>x</mi></mrow></mrow>",
+    r"$\rm d$": '<mi mathvariant="normal">d</mi>',
     r"$x \not= y$": "<mi>x</mi><mo>=\u0338</mo><mi>y</mi>",
 }
 UNREAD = [
