@@ -35,4 +35,5 @@ function showAbout() {
   $("about-parity").replaceChildren(...figures);
   $("about-measured").textContent = !figures.length ? "This model has no parity report." : isNumber(tokens) ? `Measured on ${tokens} tokens of ${text}.` : "";
   $("about-dialog").showModal();
+  $("about-dialog").scrollTop = 0; // its button, which has the focus, is at the end
 }

@@ -23,7 +23,7 @@ const STORE = "edgegen.conversation.", SETTINGS = "edgegen.settings";
 const MOST_RENDERED = 60000, MOST_RENDERINGS = 5000;
 
 let listed = [], models = [], props = {}, all = new Map(), current = null, job = null, retry = null;
-let settings = {theme: "auto", model: "", side: true, panel: false, numbers: {}, stops: "", schema: "", thinking: "", thoughts: "", choices: "", grammar: ""};
+let settings = {theme: "auto", model: "", side: true, panel: false, numbers: {}, stops: "", schema: "", thinking: "", thoughts: "", choices: "", grammar: "", preset: ""};
 
 // Elements, storage, messages
 

@@ -122,7 +122,7 @@ function paint() {
   $("send-key").textContent = chat ? "Enter" : "Ctrl+Enter";
   $("send-word").textContent = chat ? "sends" : "continues";
   if (chat) paintChat(); else paintText();
-  paintBusy(); paintGauge(); paintThinking(); paintFiles(); paintList();
+  paintBusy(); paintGauge(); paintThinking(); paintFiles(); paintPresets(); paintList();
 }
 const paintIf = c => { if (c === current) paint(); else paintBusy(); };
 const noteOf = name => props.note && props.model === name ? [h("p", {class: "note"}, `${name} is ${props.note}.`)] : [];

@@ -37,19 +37,21 @@ function open(c) {
   toEnd();
   if (!narrow()) (c.kind === "chat" ? $("message") : $("paper")).focus({preventScroll: true});
 }
-async function drop(c, title) {
+function askFirst(title, action) {
   $("sure-title").textContent = `Delete “${title}”?`;
   $("sure").returnValue = "";
-  $("sure").onclose = () => {
-    if ($("sure").returnValue !== "yes") return;
+  $("sure").onclose = () => { if ($("sure").returnValue === "yes") action(); };
+  $("sure").showModal();
+}
+function drop(c, title) {
+  askFirst(title, () => {
     if (job && job.conversation === c) { stop(); job.conversation = null; }
     all.delete(c.id);
     localStorage.removeItem(STORE + c.id);
     c.dropped = true;
     if (c === current) open(fresh(c.kind)); else paintList();
     say("Deleted.");
-  };
-  $("sure").showModal();
+  });
 }
 
 // Export and import

@@ -40,9 +40,9 @@ function fontOf(letter, font) {
   return at ? String.fromCodePoint(at) : letter;
 }
 class TeXReader {
-  constructor(tex, isDisplay) {
+  constructor(tex, isDisplay, depth = 0) {
     this.tokens = tex.match(/\\operatorname\*|\\[a-zA-Z]+|\\[\s\S]|\d+(?:\.\d+)?|\s+|[\s\S]/gu) || [];
-    this.at = 0; this.depth = 0; this.font = ""; this.isDisplay = isDisplay;
+    this.at = 0; this.depth = depth; this.font = ""; this.isDisplay = isDisplay;
   }
   get next() { return this.tokens[this.at]; }
   skipSpace() { while (this.at < this.tokens.length && (!this.next.trim() || this.next === "%")) { if (this.next === "%") throw new Error("%"); this.at++; } }
@@ -55,7 +55,7 @@ class TeXReader {
   }
   // Everything up to one of the ends, which is not taken
   row(ends) {
-    const found = [], font = this.font, isDisplay = this.isDisplay;
+    const found = [], fontBefore = this.font, isDisplay = this.isDisplay;
     for (;;) {
       this.skipSpace();
       if (this.at >= this.tokens.length || ends.includes(this.next)) break;
@@ -67,6 +67,8 @@ class TeXReader {
         found.push(m("mstyle", {displaystyle: this.isDisplay, scriptlevel: {script: 1, scriptscript: 2}[style[1]] ?? 0}, ...this.row(ends).childNodes));
         break;
       }
+      const font = /^\\(rm|bf|it|cal|sf|tt)$/.exec(this.next);
+      if (font) { this.at++; this.font = FONT_COMMANDS[`math${font[1]}`]; continue; }
       if (/^\\(over|choose|atop)$/.test(this.next)) {
         const line = this.next === "\\over" ? null : "0";
         const isBinomial = this.tokens[this.at++] === "\\choose", fraction = m("mfrac", {linethickness: line}, m("mrow", {}, ...found.splice(0)), this.row(ends));
@@ -79,7 +81,7 @@ class TeXReader {
       this.skipSpace();
       if (piece.isNamed && /^(\\(?!left|right|end|middle|[^a-zA-Z])|[\p{L}\d])/u.test(this.next || "")) found.push(space(.167));
     }
-    this.font = font; this.isDisplay = isDisplay;
+    this.font = fontBefore; this.isDisplay = isDisplay;
     return m("mrow", {}, ...found);
   }
   // An atom with its scripts: under and over it where it takes limits
@@ -131,10 +133,11 @@ class TeXReader {
     }
     throw new Error("} is missing");
   }
-  text() {
-    const text = this.source().replace(/\\([%&#_{}$ ])/g, "$1").replaceAll("~", " ");
-    if (/[\\$]/.test(text)) throw new Error("commands in a text");
-    return text.replace(/\s+/g, "\u00a0");
+  text() { return plainText(this.source()); }
+  // A text, and the formulas in it
+  mixedText(kind) {
+    const parts = this.source().split(/(?<!\\)\$((?:\\.|[^$\\])+)\$/), texts = parts.map((part, at) => at % 2 ? new TeXReader(part, false, this.depth).all() : part && m("mtext", {class: kind || null}, plainText(part))).filter(Boolean);
+    return texts.length === 1 ? texts[0] : m("mrow", {}, ...texts);
   }
   fence() {
     this.skipSpace();
@@ -186,7 +189,7 @@ class TeXReader {
     if (has(ACCENTS)) return this.over(ACCENTS[name], STRETCHED.has(name), name === "overbrace");
     if (has(UNDERS)) { const base = this.argument(); return markLimits(m("munder", {accentunder: "true"}, base, m("mo", {stretchy: "true"}, UNDERS[name])), name === "underbrace"); }
     if (has(FONT_COMMANDS)) return this.inFont(FONT_COMMANDS[name]);
-    if (has(TEXTS)) return m("mtext", {class: TEXTS[name] || null}, this.text());
+    if (has(TEXTS)) return this.mixedText(TEXTS[name]);
     if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name](this);
     const size = /^(big|Big|bigg|Bigg)[lrm]?$/.exec(name);
     if (size) { const fence = this.fence(); return m("mo", {stretchy: "true", symmetric: "true", minsize: `${SIZES[size[1]]}em`, maxsize: `${SIZES[size[1]]}em`}, fence); }
@@ -248,6 +251,11 @@ class TeXReader {
     }
   }
 }
+function plainText(source) {
+  const text = source.replace(/\\[%&#_{}$ ]/g, "").includes("\\") || /(?<!\\)\$/.test(source) ? null : source.replace(/\\([%&#_{}$ ])/g, "$1").replaceAll("~", " ");
+  if (text === null) throw new Error("commands in a text");
+  return text.replace(/\s+/g, "\u00a0");
+}
 const withLimits = element => markLimits(element, true);
 function markLimits(element, takesLimits) { element.hasLimits = takesLimits; return element; }
 const space = width => m("mspace", {width: `${width}em`});
@@ -263,6 +271,8 @@ const COMMANDS = {
   underset: reader => { const below = reader.argument(); return m("munder", {}, reader.argument(), below); },
   xrightarrow: reader => m("mover", {}, m("mo", {stretchy: "true"}, "→"), reader.argument()), xleftarrow: reader => m("mover", {}, m("mo", {stretchy: "true"}, "←"), reader.argument()),
   substack: reader => { reader.need("{"); const rows = reader.rows("}"); reader.need("}"); return tableOf(rows, {}); },
+  hspace: reader => { const width = /^-?\d*\.?\d+(em|ex|pt|cm|mm)$/.exec(reader.source().trim()); if (!width) throw new Error("\\hspace"); return m("mspace", {width: width[0]}); },
+  mathop: reader => withLimits(m("mrow", {}, reader.argument())), cdotp: () => m("mo", {}, "⋅"),
   boxed: reader => m("mrow", {class: "boxed"}, reader.argument()), phantom: reader => m("mphantom", {}, reader.argument()),
   pmod: reader => m("mrow", {}, space(.444), m("mo", {stretchy: "false"}, "("), m("mi", {}, "mod"), space(.333), reader.argument(), m("mo", {stretchy: "false"}, ")")),
   bmod: () => m("mo", {lspace: ".22em", rspace: ".22em"}, "mod"), mod: () => m("mo", {lspace: "1em", rspace: ".33em"}, "mod"),
@@ -280,7 +290,7 @@ function mathOf(source, tex, isDisplay) {
 // Finding it: marks of the private use area stand for math while the server renders the markdown
 
 const OPEN = "\ue000", CLOSE = "\ue001";
-const SPANS = /(?<skip>(?<!`)(?<ticks>`+)(?!`)[\s\S]*?(?<!`)\k<ticks>(?!`)|^[ \t]*(?<fence>`{3,}|~{3,})[\s\S]*?(?:^[ \t]*\k<fence>|(?![\s\S]))|\]\([^)\s]*\)|https?:\/\/[^\s<>]+|\\[$`])|\$\$(?<block>(?:\\[\s\S]|[^$\\]){1,3000}?)\$\$|\\\[(?<bracket>[\s\S]{1,3000}?)\\\]|\\\((?<paren>[\s\S]{1,3000}?)\\\)|(?<![\w$\\])\$(?<inline>(?=[^\s$])(?:\\[\s\S]|[^$\\\n]|\n(?!\s*\n))*?(?<!\s))\$(?!\$|(?!(?:th|st|nd|rd|s)\b)\w)|(?<environment>\\begin\{(?<name>equation|align|gather|multline|eqnarray)\*?\}[\s\S]{1,3000}?\\end\{\k<name>\*?\})/gm;
+const SPANS = /(?<skip>(?<!`)(?<ticks>`+)(?!`)[\s\S]*?(?<!`)\k<ticks>(?!`)|^[ \t]*(?<fence>`{3,}|~{3,})[\s\S]*?(?:^[ \t]*\k<fence>|(?![\s\S]))|\]\([^)\s]*\)|https?:\/\/[^\s<>]+|\\[$`])|\$\$(?<block>(?:\\text\{[^{}]{0,300}\}|\\(?!text\{[^{}]{0,300}\})[\s\S]|[^$\\]){1,3000}?)\$\$|\\\[(?<bracket>[\s\S]{1,3000}?)\\\]|\\\((?<paren>[\s\S]{1,3000}?)\\\)|(?<![\w$\\])\$(?<inline>(?=[^\s$])(?:\\text\{[^{}]{0,300}\}|\\(?!text\{[^{}]{0,300}\})[\s\S]|[^$\\\n]|\n(?!\s*\n))*?(?<!\s))\$(?!\$|(?!(?:th|st|nd|rd|s)\b)\w)|(?<environment>\\begin\{(?<name>equation|align|gather|multline|eqnarray)\*?\}[\s\S]{1,3000}?\\end\{\k<name>\*?\})/gm;
 // $5 and $6 are prices: a number that is followed by words
 const isPrice = tex => /^[\d.,]+\s*[A-Za-z]*\s+[A-Za-z]{2,}/.test(tex) || /^[\d.,]+[^\\^_=+*/(){}]*[A-Za-z]{3,}/.test(tex);
 function withoutMath(text) {

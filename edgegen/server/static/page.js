@@ -19,15 +19,19 @@ function setView(kind) {
   if (job || !current || current.kind === kind) return;
   open(isEmpty(current) ? fresh(kind) : [...all.values()].filter(c => c.kind === kind).sort((a, b) => b.updated - a.updated)[0] || fresh(kind));
 }
+function showSampling() {
+  for (const [name] of NUMBERS) $("n-" + name).value = typeof settings.numbers[name] === "string" ? settings.numbers[name] : "";
+  $("stop-strings").value = settings.stops;
+}
 function buildPanel() {
   for (const [name, label, , attributes] of NUMBERS) {
     const input = h("input", {id: "n-" + name, type: "number", inputmode: "decimal", ...attributes});
     if (attributes.step !== 1) input.step = "any";
-    input.value = typeof settings.numbers[name] === "string" ? settings.numbers[name] : "";
     input.addEventListener("input", () => { settings.numbers[name] = input.value; keepSettings(); });
     $("sampling").append(h("div", {class: "field"}, h("label", {for: "n-" + name}, label), input));
   }
-  $("stop-strings").value = settings.stops; $("schema").value = settings.schema; $("choices").value = settings.choices; $("grammar").value = settings.grammar; $("most-thoughts").value = settings.thoughts;
+  showSampling();
+  $("schema").value = settings.schema; $("choices").value = settings.choices; $("grammar").value = settings.grammar; $("most-thoughts").value = settings.thoughts;
   markSchema();
   $("keys-list").append(...SHORTCUTS.flatMap(([keys, what]) => [h("dt", {}, ...keys.split(" ").map(key => h("kbd", {}, key))), h("dd", {}, what)]));
 }
@@ -66,13 +70,12 @@ function start() {
   for (const name of ["choices", "grammar"]) on(name, "input", () => { settings[name] = $(name).value; keepSettings(); });
   on("key", "change", () => { try { sessionStorage.setItem("edgegen.key", $("key").value); } catch { /* not kept */ } connect(); });
   on("reset", "click", () => {
-    settings.numbers = {}; settings.stops = $("stop-strings").value = "";
-    for (const [name] of NUMBERS) $("n-" + name).value = "";
-    keepSettings(); say("The sampling settings are the model's own.");
+    settings.numbers = {}; settings.stops = "";
+    showSampling(); keepSettings(); say("The sampling settings are the model's own.");
   });
   on("export", "click", exportAll); on("import", "click", () => $("import-file").click());
   on("import-file", "change", async () => { const [file] = $("import-file").files; if (file) await importFile(file); $("import-file").value = ""; });
-  startAttaching(on);
+  startAttaching(on); startPresets(on);
   document.addEventListener("keydown", keys);
   addEventListener("pagehide", () => { if (job && job.conversation) save(job.conversation); });
 }

@@ -33,6 +33,7 @@ HOSTILE = """\
 <script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><style>body { display: none }</style>
 <iframe src="http://example.com/"></iframe> ![spy](http://example.com/spy.png) [click](http://example.com/click)
 [run](javascript:window.hacked=3) <svg onload="window.hacked=4"></svg> <a href="http://example.com">x</a>
+$\\text{<img src=x onerror="window.hacked = 6">} \\href{javascript:window.hacked=7}{x}$ $<script>$
 
 ```html"><script>window.hacked=5</script>
 <b>code</b>

@@ -1,13 +1,17 @@
 """The web page in headless Chromium, against a server whose model is scripted."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from edgegen.server.page import render_markdown as render
+from tests.root import ROOT
 from tests.runtime.server_page.fake_server import BASE, CHAT, ESSAY, KEY, NOTE, FakeServer
 from tests.waiting import PATIENCE_S, until
 
@@ -421,6 +425,8 @@ MATH = {
     ),
     r"$\hat{x}$": '<mover accent="true"><mi>x</mi><mo stretchy="false">^</mo></mover>',
     r"$\sin x$": '<mi mathvariant="normal">sin</mi><mspace width="0.167em"></mspace><mi>x</mi>',
+    r"$\text{if $x$}$": "<mrow><mtext>if&nbsp;</mtext><mrow><mi>x</mi></mrow></mrow>",
+    r"$\rm d$": '<mi mathvariant="normal">d</mi>',
     r"$x \not= y$": "<mi>x</mi><mo>=\u0338</mo><mi>y</mi>",
 }
 UNREAD = [
@@ -482,6 +488,88 @@ def test_prose_and_code_are_no_math(open_page: Open) -> None:
     assert shown(page, f"{address} and [b]({address})") == [[], [], f"{address} and b"]
     maths, codes, _ = shown(page, "| $|a|$ | b |\n|-|-|\n| *$x_1$* | $y_1$ |\n\n- $$z$$\n\n  \\[w\\]")
     assert (len(maths), codes) == (5, []), "in tables, in emphasis and in lists"
+
+
+def test_presets_are_saved_chosen_and_deleted(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.keyboard.press("Alt+s")
+    system, temperature = page.get_by_label("System prompt"), page.get_by_label("Temperature")
+    preset, name = page.get_by_label("Preset", exact=True), page.get_by_label("Save as a preset")
+    assert preset.is_disabled()
+    system.fill("Be brief.")
+    temperature.fill("0.2")
+    page.get_by_label("Stop strings, one a line").fill("END")
+    name.fill("Brief")
+    name.press("Enter")
+    assert preset.input_value() == "Brief"
+    system.fill("Be precise.")
+    temperature.fill("0")
+    assert preset.input_value() == "", "no longer what is set"
+    name.fill("Precise")
+    page.get_by_role("button", name="Save the preset").click()
+    page.get_by_role("button", name="Back to the model's own").click()
+    assert preset.input_value() == ""
+    page.reload()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    assert preset.locator("option").all_inner_texts() == ["None", "Brief", "Precise"]
+    preset.select_option("Brief")
+    assert (system.input_value(), temperature.input_value()) == ("Be brief.", "0.2")
+    send(page, "a")
+    answered(page, 1)
+    (body,) = server.bodies
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (body["temperature"], body["stop"]) == (0.2, ["END"])
+    page.get_by_role("button", name="Delete the preset").click()
+    page.get_by_role("dialog", name="Delete “Brief”?").get_by_role("button", name="Delete it").click()
+    wait_for(page, "presets.length === 1")
+    page.reload()
+    answered(page, 1)
+    assert preset.locator("option").all_inner_texts() == ["None", "Precise"]
+    assert system.input_value() == "Be brief.", "what is set stays"
+
+
+def test_presets_that_are_damaged_are_left_out(open_page: Open) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    kept = [None, {"name": ""}, {"name": "a", "numbers": {"top_p": "1", "seed": 3, "x": "1"}, "system": 1}]
+    page.evaluate("kept => localStorage.setItem('edgegen.presets', JSON.stringify(kept))", kept)
+    page.reload()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    assert page.evaluate("presets") == [{"name": "a", "system": "", "numbers": {"top_p": "1"}, "stops": ""}]
+
+
+MARKDOWN = [
+    "- a\n\n  ```py\n  x\n\n  y\n  ```\n\n- b\n\npara\n- c\n- d\n\n\n1. x\n\n   more\n2. y\n",
+    "> a\n>\n> b\n\n> c",
+    "a\n```\nb\n\nc\n```\nd",
+    "1. a\n```py\nb\n```\n2. c\n\n12 apples\n\n- \n\nx",
+    "a\n\n    code\n\n    more\n\nb\n\n---\n\n* * *\n\n# h\ntext",
+    "````md\n```\nx\n```\n\ny\n````\n\nz\n~~~\na\n\nb\n~~~\nc",
+    "- a\n\n  - b\n\n    - c\n\n  d\n\ne [f][g] [h]\n\n[g]: https://example.com\n[h]: https://example.org",
+    "```\nnever closed\n\nx",
+]
+
+
+def test_blocks_mean_the_same_as_the_whole(open_page: Open) -> None:
+    page = open_page()
+    pages = [(ROOT / "docs" / name).read_text("utf-8") for name in ("web-page.md", "serving.md", "exporting.md")]
+    for text in [*MARKDOWN, *pages]:
+        blocks: list[str] = page.evaluate("text => withDefinitions(blocksOf(text))", text)
+        whole, joined = (re.sub(r"\s*\n", "", html) for html in (render(text), "".join(map(render, blocks))))
+        assert joined == whole
+        assert len(blocks) > 1 or text in MARKDOWN
+
+
+@pytest.mark.parametrize("text", MARKDOWN)
+def test_finished_blocks_stay_as_they_are(open_page: Open, text: str) -> None:
+    page = open_page()
+    found: list[list[str]] = page.evaluate(
+        "text => [...text].map((_, at) => blocksOf(text.slice(0, at + 1)))",
+        text,
+    )
+    for before, after in pairwise(found):
+        assert after[: max(0, len(before) - 1)] == before[:-1]
 
 
 def test_regenerating_and_editing_make_branches(open_page: Open, server: FakeServer) -> None:
