@@ -171,7 +171,9 @@ function markSchema() {
   $("schema-state").textContent = problem ? `Not JSON: ${problem}` : text ? "The answer will be JSON of this schema." : "With a schema here, the answer is JSON that is valid by it.";
 }
 // How much of the prompt the model has read, less what was cached; small prompts are read before it matters.
-const readingWords = () => job && job.isSlow && job.read ? `Reading ${Math.floor(100 * (job.read.processed - job.read.cache) / Math.max(1, job.read.total - job.read.cache))}%` : "";
+// Nothing has been read, and no time has passed: other requests are before this one
+const waits = read => read.processed === 0 && read.time_ms === 0;
+const readingWords = () => !(job && job.isSlow && job.read) ? "" : waits(job.read) ? "Waiting for other requests" : `Reading ${Math.floor(100 * (job.read.processed - job.read.cache) / Math.max(1, job.read.total - job.read.cache))}%`;
 const readingOf = c => job && job.conversation === c ? readingWords() : "";
 function paintReading() {
   for (const place of document.querySelectorAll("[aria-busy=true] .reading, #text-reading")) place.textContent = readingOf(current);

@@ -61,7 +61,7 @@ class FakeServer:
     needs_key: whether requests need the key.
     unloaded: models that are to be loaded before they are used; loading waits for ``may_load``, and fails with
         ``load_problem``.
-    may_answer: set to let the answer to "slow" begin, of whose prompt 40% has been read.
+    may_answer: set to let the answer to "slow" begin, of whose prompt 40% has been read, or to "busy", which waits.
     thinking: what the chat model's template can be told of thinking.
     offers: the catalogue of models that may be pulled.
     pulled: lines of the answer to a pull; ``may_pull`` lets the last of them be said, and a model be there.
@@ -197,8 +197,8 @@ class FakeServer:
 
     async def _stream(self, text: str, told: str, *, chat: bool) -> AsyncIterator[str]:
         yield _progress(cache=0, processed=0)
-        if told == "slow":
-            yield _progress(cache=500, processed=700)
+        if told in ("slow", "busy"):
+            yield _progress(cache=500, processed=700) if told == "slow" else _progress(cache=0, processed=0)
             await asyncio.to_thread(self.may_answer.wait, PATIENCE_S)
         pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
         for piece in pieces:
@@ -224,7 +224,7 @@ class FakeServer:
 
 
 def _progress(*, cache: int, processed: int) -> str:
-    progress = {"total": 1000, "cache": cache, "processed": processed, "time_ms": 5}
+    progress = {"total": 1000, "cache": cache, "processed": processed, "time_ms": 5 * bool(processed)}
     return f"data: {json.dumps({'choices': [{'index': 0, 'delta': {}}], 'prompt_progress': progress})}\n\n"
 
 

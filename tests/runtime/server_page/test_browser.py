@@ -150,6 +150,18 @@ def test_reading_a_long_prompt_is_told_after_a_second(open_page: Open, server: F
     assert "Reading" not in page.locator("main").inner_text()
 
 
+def test_waiting_for_other_requests_is_told(open_page: Open, server: FakeServer) -> None:
+    page = open_page()
+    page.locator("#chat-welcome .chips button").first.wait_for()
+    page.clock.install()
+    send(page, "busy")
+    wait_for(page, "job && job.read")
+    page.clock.fast_forward(2000)
+    wait_for(page, "document.querySelector('.reading')?.textContent === 'Waiting for other requests'")
+    server.may_answer.set()
+    wait_for(page, "!job")
+
+
 def test_reading_a_short_prompt_is_not_told(open_page: Open, server: FakeServer) -> None:
     page = open_page()
     page.locator("#chat-welcome .chips button").first.wait_for()
