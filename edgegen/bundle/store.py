@@ -89,6 +89,13 @@ class BundleStore:
             "`edgegen pull NAME` or `edgegen export CHECKPOINT` makes one."
         )
 
+    def folders(self) -> list[Path]:
+        """Where its bundles lie, readable or not, the embedded one first."""
+        found = [_EMBEDDED] if _EMBEDDED.is_dir() else []
+        with suppress(OSError):
+            found += [path for path in sorted(self.root.iterdir()) if not path.name.startswith(".")]
+        return [path for path in found if (path / MANIFEST_NAME).is_file()]
+
     def __iter__(self) -> Iterator[Listed]:
         """Every entry by name, unreadable ones included, the embedded one first.
 

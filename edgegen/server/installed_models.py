@@ -11,6 +11,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import BundleError, BundleNotFoundError, EdgegenError, UsageError
 from edgegen.llm import LLM
+from edgegen.model.kernels import runs_kernels
 from edgegen.model.loading import LoadProgress
 from edgegen.options.engine import EngineOptions
 from edgegen.server.models import ModelLoadError
@@ -173,7 +174,13 @@ class InstalledModels:
 
     def _fixed(self, bundle: Bundle) -> int:
         """Bytes beside the KV cache of its requests."""
-        return forecast_memory(bundle, self._options_for(bundle), kv=0, draft=self._draft).of_model
+        forecast = forecast_memory(bundle, self._options_for(bundle), kv=0, draft=self._draft)
+        if bundle.base is None or bundle.base.path.absolute() not in self._given.values():
+            return forecast.of_model
+        # The kernels map the weights of a base that is served too, which are there once.
+        mapped = runs_kernels(self._options_for(bundle).kernels)
+        shared = bundle.weights_size if mapped and bundle.manifest.quantization.linear.block_size else 0
+        return forecast.of_model - min(shared, forecast.weights)
 
     def _kv(self, bundle: Bundle) -> int:
         """Bytes of the KV cache of its requests: those of a full batch, as far as the budget allows."""
