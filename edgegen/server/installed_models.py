@@ -149,10 +149,15 @@ class InstalledModels:
             folder = next((entry.path.absolute() for entry in self._store if entry.name == name), None)
         if folder is None:
             raise ModelLoadError(f"cannot load {name!r}: it has been removed.")
+        base = None
         try:
-            yield Bundle.open(folder)
+            bundle = Bundle.open(folder)
+            base = bundle.base
+            yield bundle
         except EdgegenError as error:
             said = str(error).replace(str(folder), repr(name))
+            if base is not None:
+                said = said.replace(str(base.path), repr(base.path.name))
             if self._draft is not None:
                 said = said.replace(str(self._draft.path), repr(self._draft.path.name))
             said = " ".join(said.split())

@@ -211,12 +211,8 @@ def _updates(plain: Checkpoint, merged: Checkpoint, adapter: Adapter) -> dict[st
             others.append(name)
         elif isinstance(tensor, LowRankUpdate):
             found[name] = tensor.update
-    for key, what in (
-        ("vocab_size", "the size of the vocabulary"),
-        ("tie_word_embeddings", "the head, which was tied"),
-    ):
-        if merged.config.get(key) != plain.config.get(key):
-            others.append(what)
+    whole = {"vocab_size": "the size of the vocabulary", "tie_word_embeddings": "the head, which was tied"}
+    others += [what for key, what in whole.items() if merged.config.get(key) != plain.config.get(key)]
     if others:
         _refuse(adapter, others)
     return found
@@ -277,8 +273,8 @@ def _check_same_model(base: Bundle, model: FamilySource) -> None:
     if (found := base.manifest.model) != (wanted := model.facts.model):
         raise UsageError(
             f"--keep-adapter: {base.path} is not a bundle of this checkpoint: it is {found.family} with "
-            f"{found.parameters:,} parameters and a context of {found.max_context}, and the checkpoint is {wanted.family} "
-            f"with {wanted.parameters:,} and {wanted.max_context}."
+            f"{found.parameters:,} parameters and a context of {found.max_context}, and the checkpoint "
+            f"is {wanted.family} with {wanted.parameters:,} and {wanted.max_context}."
         )
 
 

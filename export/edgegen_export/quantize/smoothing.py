@@ -60,8 +60,10 @@ def head_pair(config: DecoderConfig) -> Pair | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Smoothed:
-    """``tensors`` that changed, by our names; ``factors`` [k], by which what the consumers take is divided; ``made``: the
-    same of what the producer makes, by which that is multiplied."""
+    """``tensors`` that changed, by our names; ``factors`` [k], by which what the consumers take is divided.
+
+    ``made``: the inverse, of what the producer makes.
+    """
 
     tensors: dict[str, LazyTensor]
     factors: Floats
