@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, BaseBundle
 from edgegen.bundle.manifest_digest import ManifestDigest
-from edgegen.bundle.store import BundleStore
+from edgegen.bundle.store_folders import store_folders, store_root
 
 
 def base_folder(adapter: Path, base: BaseBundle) -> Path | None:
@@ -14,9 +14,9 @@ def base_folder(adapter: Path, base: BaseBundle) -> Path | None:
 
     A bundle of that name is tried first. An adapter bundle is no base.
     """
-    beside, store = adapter.absolute().parent, BundleStore()
-    named = [beside / base.name, store.root / base.name]
-    for folder in dict.fromkeys([*named, *_folders(beside), *store.folders()]):
+    beside = adapter.absolute().parent
+    named = [beside / base.name, store_root() / base.name]
+    for folder in dict.fromkeys([*named, *_folders(beside), *store_folders()]):
         if folder != adapter.absolute() and _hash(folder / MANIFEST_NAME) == base.sha256:
             return folder
     return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegen.bundle.arrays_file import read_arrays
+from edgegen.bundle.base_folder import base_folder
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVDtype, Manifest
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
@@ -54,8 +55,6 @@ class Bundle:
         manifest = Manifest.from_json(text, str(manifest_path))
         base = None
         if manifest.base is not None:
-            from edgegen.bundle.base_folder import base_folder  # which looks into the store
-
             base = cls.open(found) if (found := base_folder(path, manifest.base)) else None
             if base is not None and base.manifest.base is not None:
                 raise ManifestError(f"{manifest_path} names a base that is an adapter itself.")
