@@ -1,6 +1,7 @@
 """Adapter bundles: how they find their base, what the verbs say of them, and a server with several."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,10 +25,13 @@ from edgegen.server.installed_models import InstalledModels
 from edgegen.server.options import ServerOptions
 from edgegen_export.kept_adapter import FACTORS, export_adapter
 from edgegen_export.pipeline import export
+from tests.export.bundles import decoded, random_ids, runner_of
 from tests.export.checkpoint.adapters import C_ATTN, PREFIX, factors, write_lora
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.kernels.stock import needs_kernels
 from tests.runtime.models import VOCAB_SIZE
 from tests.runtime.server.material import COMPLETION, OWN
+from tests.systems import needs_proc
 
 ENGINE = EngineOptions(threads=1)
 NAMES = ("tiny", "first", "second")
@@ -73,6 +77,48 @@ def test_the_ids_are_those_of_the_merged_export(bundles: Path) -> None:
     assert len({tuple(ids) for ids in found}) == 3
     stock = EngineOptions(threads=1, kernels="stock")
     assert ids_of(bundles / "first", stock) == found[1]
+
+
+@needs_kernels
+def test_any_chunks_give_the_same_bits(bundles: Path) -> None:
+    """With an int8 KV cache, as without an adapter."""
+    runner = runner_of(Bundle.open(bundles / "first"), kv="int8")
+    ids = random_ids(Bundle.open(bundles / "first"), 24)
+    assert runner.chunk_invariance == "any"
+    whole = decoded(runner, runner.new_cache(), ids)
+    for size in (1, 2, 7):
+        cache = runner.new_cache()
+        parts = [decoded(runner, cache, ids[at : at + size]) for at in range(0, len(ids), size)]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+@needs_kernels
+@needs_proc
+def test_the_weights_are_those_that_the_base_has_mapped(
+    int8_bundle: Bundle, bundles: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "kept"
+    shutil.copytree(int8_bundle.path, tmp_path / "base")
+    base = Bundle.open(tmp_path / "base")
+    kept, _ = export_adapter(str(checkpoint), base, target, str(bundles / "lora-first"))
+    weights = str(base.file(base.variant.weights).resolve())
+    with LLM.load(base.path, options=ENGINE) as one, LLM.load(kept.path, options=ENGINE) as two:
+        for llm in (one, two):
+            llm.generate(PROMPT, max_new_tokens=4)
+        pages = [part for part in _mapped_parts() if part[0].endswith(weights)]
+    assert len(pages) >= 2
+    assert sum(private for _, private in pages) == 0
+
+
+def _mapped_parts() -> list[tuple[str, int]]:
+    """The files that this process has mapped, and the bytes of each part that are a copy of its own."""
+    found = list[tuple[str, int]]()
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            found.append((line.split(maxsplit=5)[-1], 0))
+        elif line.startswith("Private_Dirty:"):
+            found[-1] = (found[-1][0], 1024 * int(line.split()[1]))
+    return found
 
 
 def test_a_bundle_of_its_own_is_small_and_names_its_base(bundles: Path) -> None:
