@@ -25,6 +25,8 @@ FILES = {
     "export/checkpoint/lora/test_against_peft.py": "parity",
     "export/checkpoint/test_gguf_architectures.py": "parity",
     "export/checkpoint/test_hostile.py": "graph",
+    "export/checkpoint/lora/test_kept_adapter.py": "graph",
+    "export/checkpoint/lora/test_kept_against_peft.py": "parity",
     "export/checkpoint/lora/test_merge_against_peft.py": "parity",
     "export/graph/test_against_transformers.py": "parity",
     "export/optimum/test_via_optimum.py": "parity",

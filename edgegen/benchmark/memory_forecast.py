@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, KVSpec
+from edgegen.errors import BundleNotFoundError
 from edgegen.graph.external_data import bytes_of_tables
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
@@ -140,9 +141,11 @@ def _weights(bundle: Bundle, options: EngineOptions) -> int:
     model, linear = bundle.manifest.model, bundle.manifest.quantization.linear
     variant = bundle.variant_with(options.kv)
     # A table whose rows are looked up stays in the file, but for the rows of a text's tokens.
-    size = bundle.manifest.files[variant.weights].size - table_bytes(bundle, variant)
+    size = bundle.size_of(variant.weights) - table_bytes(bundle, variant)
     logits = model.vocab_size * model.hidden_size
-    return weights_in_memory(size, linear.bits, logits, with_kernels=runs_kernels(options.kernels))
+    adapter = bundle.manifest.base.adapter if bundle.manifest.base else None
+    factors = bundle.size_of(adapter) if adapter else 0
+    return factors + weights_in_memory(size, linear.bits, logits, with_kernels=runs_kernels(options.kernels))
 
 
 def weights_in_memory(stored: int, bits: int, logits: int, *, with_kernels: bool) -> int:
@@ -158,5 +161,5 @@ def table_bytes(bundle: Bundle, variant: GraphVariant) -> int:
     say."""
     try:
         return bytes_of_tables(bundle.file(variant.prefill).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, BundleNotFoundError):
         return 0

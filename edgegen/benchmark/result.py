@@ -180,7 +180,7 @@ def run_benchmark(
             model=str(model),
             threads=options.threads or physical_cores(),
             kv=variant.kv.dtype,
-            weights_bytes=bundle.manifest.files[variant.weights].size,
+            weights_bytes=bundle.size_of(variant.weights),
             kv_bytes_per_token=variant.kv.bytes_per_token,
             left_out=plan.left_out,
             rounds=tuple(mine),

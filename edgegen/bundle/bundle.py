@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgegen.bundle.arrays_file import read_arrays
+from edgegen.bundle.base_folder import base_folder
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVDtype, Manifest
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
+from edgegen.graph.low_rank import LowRank, factors_of
 from edgegen.system import path_too_long
 
 
@@ -18,17 +21,19 @@ from edgegen.system import path_too_long
 class Bundle:
     """A bundle and where its files lie; ``path`` is the folder of ``edgegen.json``, ``content`` that of the rest.
 
-    ``manifest_digest``: the hash of ``edgegen.json``, and what it says of itself.
+    ``manifest_digest``: the hash of ``edgegen.json``, and what it says of itself. ``base``: of an adapter bundle, the
+    bundle that has its graphs and weights, where that was found.
     """
 
     path: Path
     manifest: Manifest
     content: Path
     manifest_digest: ManifestDigest
+    base: "Bundle | None" = None
 
     @classmethod
     def open(cls, path: Path) -> "Bundle":
-        """Read the manifest; nothing else is touched.
+        """Read the manifest, and that of an adapter bundle's base; nothing else is touched.
 
         Raises:
             BundleNotFoundError: no ``edgegen.json`` there.
@@ -48,12 +53,17 @@ class Bundle:
         if len(content) > MOST_BYTES:
             raise ManifestError(f"{manifest_path} is larger than {MOST_BYTES:,} bytes: it is not what an export wrote.")
         manifest = Manifest.from_json(text, str(manifest_path))
-        return cls(path, manifest, path / manifest.folder, ManifestDigest.of(content))
+        base = None
+        if manifest.base is not None:
+            base = cls.open(found) if (found := base_folder(path, manifest.base)) else None
+            if base is not None and base.manifest.base is not None:
+                raise ManifestError(f"{manifest_path} names a base that is an adapter itself.")
+        return cls(path, manifest, path / manifest.folder, ManifestDigest.of(content), base)
 
     @classmethod
-    def with_manifest(cls, path: Path, manifest: Manifest, content: Path) -> "Bundle":
+    def with_manifest(cls, path: Path, manifest: Manifest, content: Path, base: "Bundle | None" = None) -> "Bundle":
         """A bundle whose ``edgegen.json`` is not written yet."""
-        return cls(path, manifest, content, ManifestDigest.of(manifest.to_json().encode()))
+        return cls(path, manifest, content, ManifestDigest.of(manifest.to_json().encode()), base)
 
     @property
     def variant(self) -> GraphVariant:
@@ -95,20 +105,68 @@ class Bundle:
     def digest(self) -> str:
         """The same for bundles of the same content, whatever they are called and wherever they lie."""
         files = sorted((name, entry.sha256) for name, entry in self.manifest.files.items())
+        if self.manifest.base is not None:
+            files.append(("base", self.manifest.base.sha256))
         return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all files on disk but the manifest."""
+        """Bytes of all files on disk but the manifest, and of its base's."""
         return sum(entry.size for entry in self.manifest.files.values())
 
     @property
     def weights_size(self) -> int:
         """Bytes of the preferred variant's weights on disk."""
-        return self.manifest.files[self.variant.weights].size
+        return self.size_of(self.variant.weights)
+
+    def size_of(self, name: str) -> int:
+        """Bytes of a file; of an adapter bundle, perhaps of its base's. 0 where the base is not there."""
+        if name in self.manifest.files:
+            return self.manifest.files[name].size
+        return self.base.size_of(name) if self.base else 0
 
     def file(self, name: str) -> Path:
-        return self.content / name
+        """Where a file lies.
+
+        Raises:
+            BundleNotFoundError: it belongs to the base of an adapter bundle, which is not there.
+        """
+        return self.found_base.file(name) if self._is_of_base(name) else self.content / name
+
+    @property
+    def found_base(self) -> "Bundle":
+        """The base of an adapter bundle.
+
+        Raises:
+            BundleNotFoundError: it is not there.
+        """
+        if self.base is None:
+            assert self.manifest.base is not None
+            wanted = self.manifest.base
+            raise BundleNotFoundError(
+                f"{self.path} is an adapter of the bundle {wanted.name}, and no bundle with its SHA-256 "
+                f"({wanted.sha256}) is beside it or in the store: put it there, or export the adapter for another."
+            )
+        return self.base
+
+    def low_rank(self) -> LowRank | None:
+        """The factors of an adapter bundle; None of any other.
+
+        Raises:
+            VerificationError: its file is not what the manifest says, or holds no factors.
+        """
+        if self.manifest.base is None:
+            return None
+        name = self.manifest.base.adapter
+        if problem := self._files.problem(name):
+            raise VerificationError(f"the bundle {self.path} is damaged: {problem}. Export it again with --force.")
+        try:
+            return factors_of(read_arrays(self.content / name))
+        except (OSError, ValueError) as error:
+            raise VerificationError(f"{self.content / name} has no factors: {error}") from None
+
+    def _is_of_base(self, name: str) -> bool:
+        return self.manifest.base is not None and name not in self.manifest.files
 
     def json(self, name: str) -> dict[str, Any]:
         """A JSON file of the bundle, verified and parsed.
@@ -126,16 +184,23 @@ class Bundle:
     def verify(self, on_progress: Callable[[int], object] | None = None) -> None:
         """Compare every file with the manifest, whatever was remembered, and the manifest with its own hash.
 
-        ``on_progress`` is called in this thread with how many bytes have been read.
+        Of an adapter bundle, its base's files too.
+
+        ``on_progress`` is called in this thread with how many bytes of its own have been read.
 
         Raises:
             VerificationError: lists every file that is missing, leads out of the bundle, or differs in size or hash.
+            BundleNotFoundError: an adapter bundle's base is not there.
         """
         self._refuse(self._files.problems(on_progress))
+        if self.manifest.base is not None:
+            self.found_base.verify()
 
     def verify_once(self, on_progress: Callable[[int], object] | None = None) -> None:
         """:meth:`verify`, unless these very files have passed it before."""
         self._refuse(self._files.problems_once(on_progress))
+        if self.manifest.base is not None:
+            self.found_base.verify_once()
 
     def __repr__(self) -> str:
         model, scheme = self.manifest.model, self.manifest.quantization.scheme
@@ -153,6 +218,8 @@ class Bundle:
         found = list[str]()
         for variant in self.manifest.variants:
             for name in dict.fromkeys((variant.prefill, variant.decode)):
+                if self._is_of_base(name):
+                    continue
                 with self.file(name).open("rb") as file:
                     content = file.read(MOST_GRAPH_BYTES + 1)
                 found += [f"{name}: {problem}" for problem in graph_problems(content, sizes)]

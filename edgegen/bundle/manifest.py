@@ -5,6 +5,7 @@ every problem at once. ``docs/bundle-format.md`` describes each field.
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
 
@@ -42,11 +43,24 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class AdapterSource:
-    """Where an adapter came from that was merged into the weights: as :class:`Source`."""
+    """Where an adapter came from that was merged into the weights, or is kept beside them: as :class:`Source`."""
 
     kind: Literal["hub", "folder"]
     id: str
     revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BaseBundle:
+    """The bundle that an adapter bundle needs beside it, and what it adds to that.
+
+    ``name``: the base's when the adapter was exported; ``sha256``: what its ``edgegen.json`` hashes to, in hex;
+    ``adapter``: the file of the factors.
+    """
+
+    name: str
+    sha256: str
+    adapter: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +321,8 @@ class Manifest:
     """The whole of ``edgegen.json``.
 
     ``folder``: the versioned folder beside it that holds every other file; ``files`` names them all, and every path
-    here is relative to that folder.
+    here is relative to that folder. ``base``: of an adapter bundle, the bundle that has the graphs and weights which
+    ``variants`` name; absent in all others.
     """
 
     format_version: int
@@ -323,6 +338,7 @@ class Manifest:
     parity_reference: str
     files: dict[str, FileEntry]
     provenance: dict[str, Any] = field(default_factory=dict[str, Any], metadata=OPTIONAL)
+    base: BaseBundle | None = field(default=None, metadata=OPTIONAL)
 
     @classmethod
     def from_json(cls, text: str, where: str = MANIFEST_NAME) -> "Manifest":
@@ -359,6 +375,8 @@ class Manifest:
     def to_json(self) -> str:
         """The text of ``edgegen.json``, the hash of itself included."""
         content = asdict(self)
+        if self.base is None:
+            del content["base"]
         for variant in content["variants"]:
             # Absent where there is none, as `docs/bundle-format.md` has it.
             if variant["hidden_states"] is None:
@@ -395,8 +413,11 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
     if manifest.tokenizer is not None:
         named["tokenizer"] = manifest.tokenizer
     problems += _sizes(manifest)
+    if manifest.base is not None:
+        named["base.adapter"] = manifest.base.adapter
+        problems += _base_problems(manifest.base)
     for i, variant in enumerate(manifest.variants):
-        for key in ("prefill", "decode", "weights"):
+        for key in ("prefill", "decode", "weights") if manifest.base is None else ():
             named[f"variants[{i}].{key}"] = getattr(variant, key)
         if not variant.kv.layers and not variant.kv.fixed:
             problems.append(f"variants[{i}].kv.layers: at least one is needed")
@@ -409,6 +430,13 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
         if variant.hidden_states is not None and variant.kv.kind == "concat":
             problems.append(f"variants[{i}].hidden_states: null expected for a cache of kind 'concat'")
     problems += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
+    return problems
+
+
+def _base_problems(base: BaseBundle) -> list[str]:
+    problems = [] if is_portable(base.name) and "/" not in base.name else [f"base.name: unsafe name {base.name!r}"]
+    if not re.fullmatch("[0-9a-f]{64}", base.sha256):
+        problems.append("base.sha256: 64 hex digits expected")
     return problems
 
 

@@ -9,21 +9,16 @@ from typing import NamedTuple
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME
+from edgegen.bundle.store_folders import DEFAULT_MODEL, EMBEDDED, store_root
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean, quoted
 from edgegen.system import (
     expand_user,
-    home_folder,
     is_frozen,
     is_portable,
     path_too_long,
     remove_folder,
     retry_in_use,
 )
-
-DEFAULT_MODEL = "stories"
-"""The name of the embedded bundle."""
-
-_EMBEDDED = Path(__file__).parent / "embedded" / DEFAULT_MODEL
 
 _REMOVED = re.compile(r"\..+\.removed-\d+(?:-\d+)?")
 """What stays of a bundle whose files were in use when it was removed."""
@@ -42,7 +37,7 @@ class BundleStore:
     """Names → folders. A name is a folder of ``root``; the embedded bundle's name is always known."""
 
     def __init__(self, root: Path | None = None) -> None:
-        self.root = root or home_folder() / "bundles"
+        self.root = root or store_root()
 
     def __repr__(self) -> str:
         return f"BundleStore({str(self.root)!r})"
@@ -69,8 +64,8 @@ class BundleStore:
         name = str(reference)
         if is_portable(name) and (self.root / name / MANIFEST_NAME).is_file():
             return self.root / name
-        if name == DEFAULT_MODEL and _EMBEDDED.is_dir():
-            return _EMBEDDED
+        if name == DEFAULT_MODEL and EMBEDDED.is_dir():
+            return EMBEDDED
         if folder.is_dir():
             hint = f"it has no {MANIFEST_NAME}"
             if (folder / "config.json").is_file():
@@ -95,8 +90,8 @@ class BundleStore:
         What was in use when its bundle was removed is removed now, if it can be.
         """
         self._sweep()
-        if _EMBEDDED.is_dir():
-            yield _listed(DEFAULT_MODEL, _EMBEDDED)
+        if EMBEDDED.is_dir():
+            yield _listed(DEFAULT_MODEL, EMBEDDED)
         if self.root.is_dir():
             for path in sorted(self.root.iterdir()):
                 if not path.name.startswith(".") and (path / MANIFEST_NAME).is_file():  # remains of a removal
@@ -111,7 +106,7 @@ class BundleStore:
         path = self.path(name)
         if not (path / MANIFEST_NAME).is_file():
             embedded = " (the embedded one cannot be removed)" if name == DEFAULT_MODEL else ""
-            known = [entry.name for entry in self if entry.path != _EMBEDDED]
+            known = [entry.name for entry in self if entry.path != EMBEDDED]
             raise BundleNotFoundError(f"no bundle named {name!r} in {self.root}{embedded}{did_you_mean(name, known)}.")
         return path
 

@@ -4,14 +4,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from edgegen.bundle.store import BundleStore
-from edgegen.cli.flag import Flag, complete_file
+from edgegen.cli.flag import Flag, complete_bundle, complete_file
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable_lines
 from edgegen.cli.progress_lines import ProgressLines
@@ -126,6 +126,12 @@ def chosen_scheme(*, int8: bool, int4: bool, fp16: bool = False, fp32: bool = Fa
 @click.option(
     "--adapter", multiple=True, callback=_only, help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT."
 )
+@click.option(
+    "--keep-adapter",
+    metavar="BUNDLE",
+    shell_complete=complete_bundle,
+    help="Keep the adapter beside BUNDLE, which SOURCE was exported to, instead of merging it.",
+)
 @source_flags
 def command(
     source: str,
@@ -145,6 +151,7 @@ def command(
     revision: str | None,
     gguf_file: str | None,
     adapter: str | None,
+    keep_adapter: str | None,
     force: bool,
     quiet: bool,
 ) -> None:
@@ -153,7 +160,33 @@ def command(
     Without -o the bundle goes to the store, under the source's name and the scheme: `edgegen export gpt2 --int8`
     makes `gpt2-int8`, which `edgegen generate -m gpt2-int8` finds. With --adapter, the adapter's name follows the
     source's. The bundle's folder is printed.
+
+    With --keep-adapter the bundle has the adapter alone, and runs with the graphs and weights of BUNDLE.
     """
+    if keep_adapter is not None:
+        own: dict[str, object] = {
+            **{f"--{name}": given for name, given in (("int8", int8), ("int4", int4), ("fp16", fp16), ("fp32", fp32))},
+            "--fast": fast,
+            "--calibration": calibration,
+            "--bits-budget": bits_budget,
+            "--with-hidden": with_hidden,
+            "--via optimum": via == "optimum",
+            "--max-context": max_context,
+            "--parity-plot": parity_plot,
+        }
+        _export_kept(
+            source,
+            keep_adapter,
+            adapter,
+            [flag for flag, given in own.items() if given],
+            output=output,
+            eval_text=eval_text,
+            revision=revision,
+            gguf_file=gguf_file,
+            force=force,
+            quiet=quiet,
+        )
+        return
     chosen = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32) or "int8"
     from edgegen_export.parity.plot import check_plot, plot_layers
     from edgegen_export.pipeline import export
@@ -187,6 +220,56 @@ def command(
     if terminal.shown:
         click.echo(_made(bundle, report, time.perf_counter() - begin), err=True)
         click.echo(f"against the checkpoint, on {report.tokens} tokens of {report.text}:", err=True)
+        click.echo(parity_table(report), err=True)
+    click.echo(str(target))
+
+
+def _export_kept(
+    source: str,
+    base: str,
+    adapter: str | None,
+    of_base: Sequence[str],
+    *,
+    output: Path | None,
+    eval_text: Path | None,
+    revision: str | None,
+    gguf_file: str | None,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Export ``adapter`` beside the bundle ``base``; ``of_base``: flags that were given of what that bundle decides.
+
+    Raises:
+        UsageError: flags that do not go together.
+        EdgegenError: as ``edgegen_export.kept_adapter.export_adapter``.
+    """
+    if adapter is None:
+        raise click.UsageError("--keep-adapter: give the adapter with --adapter.")
+    if of_base:
+        raise click.UsageError(f"{', '.join(of_base)}: {base} decides that; leave it out with --keep-adapter.")
+    from edgegen.bundle.bundle import Bundle
+    from edgegen_export.kept_adapter import export_adapter
+
+    beside = Bundle.open(BundleStore().resolve(base))
+    target = output or BundleStore().path(f"{beside.path.resolve().name}-{source_name(adapter)}")
+    begin = time.perf_counter()
+    share_freed_memory()
+    with _Terminal(quiet) as terminal:
+        bundle, report = export_adapter(
+            source,
+            beside,
+            target,
+            adapter,
+            eval_text=eval_text,
+            revision=revision,
+            gguf_file=gguf_file,
+            force=force,
+            progress=terminal,
+        )
+    if terminal.shown:
+        size = f"{bundle.nbytes / 1e6:.1f} MB beside {beside.manifest.name}"
+        click.echo(f"{bundle.manifest.name}: {size}, in {time.perf_counter() - begin:.1f} s", err=True)
+        click.echo(f"against the merged checkpoint, on {report.tokens} tokens of {report.text}:", err=True)
         click.echo(parity_table(report), err=True)
     click.echo(str(target))
 

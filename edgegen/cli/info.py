@@ -50,6 +50,7 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
         "sha256": facts["sha256"],
         "source": _origin(source),
         **adapter,
+        **({"base": _base(facts["base"])} if facts["base"] else {}),
         "model": f"{facts['family']}, {facts['parameters'] / 1e6:.1f}M parameters, {facts['num_layers']} layers, "
         f"vocabulary {facts['vocab_size']}",
         **({"note": facts["note"]} if facts["note"] else {}),
@@ -95,6 +96,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
         "sha256": bundle.sha256,
         "format_version": manifest.format_version,
         "source": asdict(manifest.source),
+        "base": _base_facts(bundle),
         "family": model.family,
         "parameters": model.parameters,
         "num_layers": model.num_layers,
@@ -120,7 +122,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
         "tuned": asdict(tuned) if (tuned := TunedOptions.read(bundle)) else None,
         "memory": {
             "context": wanted,
-            "weights_bytes": manifest.files[variant.weights].size,
+            "weights_bytes": bundle.size_of(variant.weights),
             "table_bytes": table_bytes(bundle, variant),
             "kv_bytes_per_token": variant.kv.bytes_per_token,
             "state_bytes_per_row": variant.kv.bytes_per_row,
@@ -134,6 +136,20 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
         "chat_template": None if template.is_fallback else template.describe(),
         "parity": bundle.json(manifest.parity),
     }
+
+
+def _base_facts(bundle: Bundle) -> dict[str, Any] | None:
+    """The bundle that an adapter bundle needs; its path is null where it is not there."""
+    wanted = bundle.manifest.base
+    if wanted is None:
+        return None
+    path = str(bundle.base.path) if bundle.base else None
+    return {"name": wanted.name, "sha256": wanted.sha256, "path": path}
+
+
+def _base(facts: Mapping[str, Any]) -> str:
+    where = facts["path"] or "not there: put it beside this bundle, or into the store"
+    return f"{facts['name']}, whose graphs and weights it runs with ({where})"
 
 
 def _template(described: Mapping[str, Any] | None) -> str:

@@ -19,6 +19,7 @@ def command(as_json: bool) -> None:
             size = entry.bundle.nbytes if entry.bundle else None
             scheme = entry.bundle.manifest.quantization.scheme if entry.bundle else None
             sha256 = entry.bundle.sha256 if entry.bundle else None
+            base = entry.bundle.manifest.base if entry.bundle else None
             click.echo(
                 json.dumps(
                     {
@@ -27,6 +28,7 @@ def command(as_json: bool) -> None:
                         "scheme": scheme,
                         "bytes": size,
                         "sha256": sha256,
+                        "base": base.sha256 if base else None,
                         "problem": entry.problem,
                     }
                 )
@@ -45,4 +47,8 @@ def _row(entry: Listed) -> tuple[str, str, str, str, str]:
         return printable(entry.name), "", "", "", ""
     manifest = entry.bundle.manifest
     facts = (count(manifest.model.parameters), f"{entry.bundle.nbytes / 1e6:,.1f} MB")
-    return printable(entry.name), manifest.quantization.scheme, *facts, printable(manifest.source.id)
+    origin = manifest.source.id
+    if manifest.base is not None and manifest.source.adapter is not None:
+        origin = f"{manifest.source.adapter.id}, an adapter beside {manifest.base.name}"
+        origin += "" if entry.bundle.base else ", which is not there"
+    return printable(entry.name), manifest.quantization.scheme, *facts, printable(origin)

@@ -31,6 +31,8 @@ def command(bundle: str, parity: bool, expect_sha256: str | None) -> None:
     click.echo(
         f"{opened.path}: {len(opened.manifest.files)} files, {opened.nbytes / 1e6:.1f} MB, all as the manifest says"
     )
+    if opened.base is not None:
+        click.echo(f"its base {opened.base.path}: {len(opened.base.manifest.files)} files, as its manifest says")
     if opened.manifest_digest.stated is None:
         click.echo("its edgegen.json has no hash of its own: an earlier edgegen wrote it. Export the model again.")
     click.echo(f"sha256 {opened.sha256}")

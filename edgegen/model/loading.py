@@ -193,6 +193,7 @@ def open_on_device(
     graph = bundle.file(variant.prefill)
     reasons = ["its graphs were traced by optimum"] if variant.kv.kind != "in_place" else []
     reasons += ["it has fixed states"] if variant.kv.fixed else []
+    reasons += ["it is an adapter beside its base"] if bundle.manifest.base else []
     sizes = sorted({layer.head_dim for layer in variant.kv.layers})
     reasons += [f"it has heads of size {size}" for size in sizes if size % 8 or size > LARGEST_HEAD]
     reasons += obstacles(graph.read_bytes())
@@ -217,7 +218,10 @@ def open_graphs(
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
     graph, kernels = bundle.file(variant.prefill), options.kernels == "auto"
     spin = options.draft is None
-    session = OneSession(graph, options.threads, keep_spinning=spin, kernels=kernels, on_handed_over=on_handed_over)
+    adapter = bundle.low_rank()
+    session = OneSession(
+        graph, options.threads, keep_spinning=spin, kernels=kernels, adapter=adapter, on_handed_over=on_handed_over
+    )
     if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):
         raise ManifestError(f"{bundle.path / MANIFEST_NAME} is not that of {graph.name}: {one_or_list(problems)}")
     return session

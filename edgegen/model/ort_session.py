@@ -23,6 +23,7 @@ import onnxruntime as ort
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
 from edgegen.graph.kernel_operators import SummingOrder, summing_order, with_kernels
+from edgegen.graph.low_rank import LowRank, with_low_rank
 from edgegen.model.kernels import cannot_load, describe_kernels, kernel_library
 from edgegen.system import has_vnni, physical_cores
 
@@ -117,15 +118,22 @@ class OneSession:
         *,
         keep_spinning: bool = True,
         kernels: bool = True,
+        adapter: LowRank | None = None,
         on_handed_over: Callable[[], object] = lambda: None,
     ) -> None:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
-        ``kernels``: as for :func:`open_session`; ``on_handed_over``: called before ONNX Runtime gets the graph."""
+        ``kernels``: as for :func:`open_session`; ``adapter``: branches that the graph is given beside its matrices;
+        ``on_handed_over``: called before ONNX Runtime gets the graph."""
         self.switch = RunSwitch()
         self._graph = graph
         self._order: SummingOrder | None = None
-        self._session, self._rewritten = _open(
-            graph, threads, keep_spinning=keep_spinning, kernels=kernels, on_handed_over=on_handed_over
+        self._session, self._rewritten, self._kernels = _open(
+            graph,
+            threads,
+            keep_spinning=keep_spinning,
+            kernels=kernels,
+            adapter=adapter,
+            on_handed_over=on_handed_over,
         )
 
     @property
@@ -141,8 +149,8 @@ class OneSession:
     @property
     def order(self) -> SummingOrder:
         if self._order is None:
-            graph, kernels = self._rewritten or self._graph.read_bytes(), self._rewritten is not None
-            self._order = summing_order(graph, kernels=kernels, vnni=has_vnni())
+            graph = self._rewritten or self._graph.read_bytes()
+            self._order = summing_order(graph, kernels=self._kernels, vnni=has_vnni())
         return self._order
 
     def binding(self, phase: Phase) -> Binding:
@@ -197,17 +205,20 @@ def _open(
     *,
     keep_spinning: bool,
     kernels: bool,
+    adapter: LowRank | None = None,
     on_handed_over: Callable[[], object] = lambda: None,
-) -> tuple[Any, bytes | None]:
-    """The session, and its graph where that was rewritten to run on our operators."""
+) -> tuple[Any, bytes | None, bool]:
+    """The session, its graph where that was rewritten, and whether it runs on our operators."""
     options = session_options(threads)
     if not keep_spinning:
         options.add_session_config_entry("session.force_spinning_stop", "1")
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
-        if kernels and not isinstance(model, bytes) and _register_kernels(options):
+        kernels = kernels and not isinstance(model, bytes) and _register_kernels(options)
+        if not isinstance(model, bytes) and (kernels or adapter):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
-            source = rewritten = with_kernels(model.read_bytes())
+            graph = with_low_rank(model.read_bytes(), adapter) if adapter else model.read_bytes()
+            source = rewritten = with_kernels(graph) if kernels else graph
         on_handed_over()
         # With its fallback it would print what failed, in words of the graph's, and try the same again.
         session = cast(Any, ort).InferenceSession(
@@ -217,7 +228,7 @@ def _open(
         name = "a graph" if isinstance(model, bytes) else model.name
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error
     _OPEN.add(session)
-    return session, rewritten
+    return session, rewritten, kernels
 
 
 def session_options(threads: int | None) -> Any:

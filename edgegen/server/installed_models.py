@@ -11,6 +11,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import BundleError, BundleNotFoundError, EdgegenError, UsageError
 from edgegen.llm import LLM
+from edgegen.model.kernels import runs_kernels
 from edgegen.model.loading import LoadProgress
 from edgegen.options.engine import EngineOptions
 from edgegen.server.models import ModelLoadError
@@ -148,10 +149,15 @@ class InstalledModels:
             folder = next((entry.path.absolute() for entry in self._store if entry.name == name), None)
         if folder is None:
             raise ModelLoadError(f"cannot load {name!r}: it has been removed.")
+        base = None
         try:
-            yield Bundle.open(folder)
+            bundle = Bundle.open(folder)
+            base = bundle.base
+            yield bundle
         except EdgegenError as error:
             said = str(error).replace(str(folder), repr(name))
+            if base is not None:
+                said = said.replace(str(base.path), repr(base.path.name))
             if self._draft is not None:
                 said = said.replace(str(self._draft.path), repr(self._draft.path.name))
             said = " ".join(said.split())
@@ -173,7 +179,13 @@ class InstalledModels:
 
     def _fixed(self, bundle: Bundle) -> int:
         """Bytes beside the KV cache of its requests."""
-        return forecast_memory(bundle, self._options_for(bundle), kv=0, draft=self._draft).of_model
+        forecast = forecast_memory(bundle, self._options_for(bundle), kv=0, draft=self._draft)
+        if bundle.base is None or bundle.base.path.absolute() not in self._given.values():
+            return forecast.of_model
+        # The kernels map the weights of a base that is served too, which are there once.
+        mapped = runs_kernels(self._options_for(bundle).kernels)
+        shared = bundle.weights_size if mapped and bundle.manifest.quantization.linear.block_size else 0
+        return forecast.of_model - min(shared, forecast.weights)
 
     def _kv(self, bundle: Bundle) -> int:
         """Bytes of the KV cache of its requests: those of a full batch, as far as the budget allows."""

@@ -38,7 +38,7 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "use_beam_search": ((False,), "ask for beams with num_beams"),
     "prompt_logprobs": ((0,), "/v1/completions gives them with echo and logprobs"),
     "truncate_prompt_tokens": ((), "a chat's oldest messages are left out with context_overflow: drop_oldest"),
-    "lora": (([],), "adapters are merged by `edgegen export --adapter`: leave it out"),
+    "lora": (([],), "an adapter is a model of its own, kept by `edgegen export --keep-adapter`: name it as model"),
 }
 """Not supported, but for values that ask for nothing: what to do."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from edgegen.bundle.arrays_file import arrays_as_bytes
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization
 from edgegen.errors import UsageError, one_or_list
@@ -21,6 +22,7 @@ from edgegen.model.interfaces import Runner
 from edgegen.model.ort_session import OneSession
 from edgegen.system import is_portable, name_clashes, trim_memory
 from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.calibration.moves import MOVES
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.companions import is_license_file
 from edgegen_export.checkpoint.weight_files import read_json_object
@@ -133,10 +135,10 @@ def export(
     ):
         model = loader.load(checkpoint, writer.scratch())
         vocab_size, context = model.facts.model.vocab_size, model.facts.model.max_context
-        settings = _generation_settings(checkpoint, tokenizer, context, progress)
+        settings = generation_settings(checkpoint, tokenizer, context, progress)
         for warning in model.warnings:
             progress.warn(warning)
-        for name, data in {**tokenizer, **_license_files(checkpoint, progress)}.items():
+        for name, data in {**tokenizer, **license_files(checkpoint, progress)}.items():
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
         sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
@@ -151,12 +153,14 @@ def export(
             prepared = replace(prepared, tensors={**prepared.tensors, **hidden.tensors})
         progress.stage(writing(scheme))
         states, recipe = _write_graphs(writer, model, prepared, hidden, progress)
-        writer.add(GENERATION_CONFIG, _to_json(settings))
+        writer.add(GENERATION_CONFIG, to_json(settings))
+        if recipe.smoothing:
+            writer.add(MOVES, arrays_as_bytes(prepared.moves.arrays))
         output = None if hidden is None else hidden.output
         manifest = build_manifest(target.absolute().name, writer, checkpoint, model.facts, prepared, recipe, output)
         progress.stage(COMPARING)
         trim_memory()  # before the weights are opened
-        report = _compare(writer, manifest, model, states, evaluated, text, progress)
+        report = compare_with_checkpoint(writer, manifest, model, states, evaluated, text, progress)
         for folder in writer.commit(manifest):
             progress.warn(
                 f"the version that this one replaces is still in use: its files stay in {folder} until the next export "
@@ -193,9 +197,10 @@ def _loader(
     return TraceLoader(ROUNDED[scheme], max_context, progress)
 
 
-def _generation_settings(
+def generation_settings(
     checkpoint: Checkpoint, tokenizer: Mapping[str, bytes], max_context: int, progress: ExportProgress
 ) -> dict[str, Any]:
+    """The generation settings of the checkpoint, completed and checked; what is not honoured becomes a warning."""
     path = checkpoint.file(GENERATION_CONFIG)
     given = read_json_object(path) if path else {}
     known = any(settings.get("eos_token_id") is not None for settings in (given, checkpoint.config))
@@ -241,7 +246,7 @@ def _write_graphs(
     return states, replace(prepared.recipe, bits_per_weight=round(params.bits_per_weight, 3))
 
 
-def _compare(
+def compare_with_checkpoint(
     writer: BundleWriter,
     manifest: Manifest,
     model: ModelSource,
@@ -249,14 +254,20 @@ def _compare(
     ids: Ids,
     text: str,
     progress: ExportProgress,
+    base: Bundle | None = None,
 ) -> ParityReport:
-    """Compare what is written with the checkpoint, on ids [windows, t] of ``text``; add the report to the bundle."""
-    bundle, facts = Bundle.with_manifest(writer.target, manifest, writer.folder), model.facts.model
+    """Compare what is written with the checkpoint, on ids [windows, t] of ``text``; add the report to the bundle.
+
+    ``states``: graphs that give the states after each layer, serialized, by the name of the prefill graph; ``base``: of
+    an adapter bundle, the bundle that has its graphs.
+    """
+    bundle, facts = Bundle.with_manifest(writer.target, manifest, writer.folder, base), model.facts.model
+    adapter = bundle.low_rank()
     extent = Extent.of(facts.parameters)
     scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
 
     def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
-        graphs = OneSession(bundle.file(graph_of(variant, phase)), keep_spinning=False)
+        graphs = OneSession(bundle.file(graph_of(variant, phase)), keep_spinning=False, adapter=adapter)
         return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
 
     reference, drafted = record_reference(
@@ -276,11 +287,11 @@ def _compare(
     report = compare(bundle, open_runner, reference, text, errors, progress.advance, drafted)
     for warning in parity_warnings(report, manifest, can_be_calibrated=model.can_calibrate):
         progress.warn(warning)
-    writer.add(PARITY, _to_json(report.to_json()))
+    writer.add(PARITY, to_json(report.to_json()))
     return report
 
 
-def _license_files(checkpoint: Checkpoint, progress: ExportProgress) -> dict[str, bytes]:
+def license_files(checkpoint: Checkpoint, progress: ExportProgress) -> dict[str, bytes]:
     """Licence and model card, which travel with the weights, where every system can have files of these names."""
     found = sorted(name for name in checkpoint.listing.files if is_license_file(name))
     left = {name for name in found if not is_portable(name)} | {second for _, second in name_clashes(found)}
@@ -289,5 +300,6 @@ def _license_files(checkpoint: Checkpoint, progress: ExportProgress) -> dict[str
     return {name: (checkpoint.path / name).read_bytes() for name in found if name not in left}
 
 
-def _to_json(value: Mapping[str, Any]) -> bytes:
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """The contents of a JSON file of the bundle."""
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

@@ -4,7 +4,7 @@ It takes time, so what is worked out is kept beside the target until there is a 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import KVSpec, MatrixFormat, Quantization
 from edgegen.errors import UsageError, one_or_list
 from edgegen.system import retry_in_use, trim_memory
+from edgegen_export.calibration.moves import Moves
 from edgegen_export.calibration.text import (
     FEW_TOKENS,
     SAMPLED,
@@ -75,12 +76,14 @@ class QuantizationOptions:
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """``tensors`` as they are to be stored by ``recipe``; ``blocks`` has matrices that are quantized already, by their
-    (fused) module and format; ``kvs``: the KV caches there are graphs for, the preferred one first."""
+    (fused) module and format; ``kvs``: the KV caches there are graphs for, the preferred one first; ``moves``: what
+    calibration did to the matrices."""
 
     tensors: Mapping[str, LazyTensor]
     recipe: Quantization
     blocks: Callable[[str, MatrixFormat], Blocks | None]
     kvs: tuple[KVSpec, ...]
+    moves: Moves = field(default_factory=Moves)
 
 
 def prepare(
@@ -104,7 +107,7 @@ def prepare(
         TensorError: weights are not finite.
     """
     plan = source.plan(options.scheme, fast=options.fast)
-    recipe, tensors, blocks = plan.recipe, source.tensors, none_known
+    recipe, tensors, blocks, moves = plan.recipe, source.tensors, none_known, Moves()
     if options.bits_budget is not None and recipe.method == "repacked":
         raise UsageError("a bits budget is of no use to matrices that are quantized already: leave it out")
     for warning in plan.warnings:
@@ -127,7 +130,7 @@ def prepare(
         )
         for warning in calibrated.warnings:
             progress.warn(warning)
-        tensors, recipe = calibrated.tensors, calibrated.recipe
+        tensors, recipe, moves = calibrated.tensors, calibrated.recipe, calibrated.moves
         blocks = none_known if recipe.method == "rounding" else store.get
         sample = _for_scales(text.ids, source)
         trim_memory()  # of what calibration took
@@ -135,7 +138,7 @@ def prepare(
     kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
     if recipe.linear.block_size:  # the first is preferred: who rounds the weights means to save memory
         kvs = kvs[::-1]
-    return Prepared({**tensors, **scales}, recipe, blocks, kvs)
+    return Prepared({**tensors, **scales}, recipe, blocks, kvs, moves)
 
 
 def _for_scales(ids: NDArray[np.int64], source: ModelSource) -> NDArray[np.int64]:

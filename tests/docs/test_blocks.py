@@ -147,6 +147,7 @@ def served(path: Path) -> Iterator[str]:
 
 SLOW = {
     "README.md",
+    "adapters.md",
     "benchmarking.md",
     "chat.md",
     "embeddings.md",

@@ -24,6 +24,7 @@ TYPES = (
     manifest.FileEntry,
     manifest.Source,
     manifest.AdapterSource,
+    manifest.BaseBundle,
     manifest.Model,
     manifest.Quantization,
     manifest.MatrixFormat,

@@ -23,6 +23,7 @@ TERMS = {
         preemption; sliding window attention; sessions; asyncio; lm-evaluation-harness
         """,
     "CONTRIBUTING.md": "commit titles; test levels; logits processor",
+    "docs/adapters.md": "LoRA; rank; KV cache; SmoothQuant; KL divergence; PSS; safetensors",
     "docs/architecture.md": "continuous batching; prefix caching; speculative decoding; constrained decoding; KV cache",
     "docs/batch.md": "continuous batching; resumed; Ray; throughput",
     "docs/chat.md": "REPL; chat template; base model; KV cache; session; system message; streams",

@@ -73,7 +73,7 @@ class TestWithoutPyInstaller:
 
     def test_the_embedded_model_is_missing(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(sys, "frozen", True, raising=False)
-        monkeypatch.setattr("edgegen.bundle.store._EMBEDDED", tmp_path / "none")
+        monkeypatch.setattr("edgegen.bundle.store.EMBEDDED", tmp_path / "none")
         with pytest.raises(
             BundleNotFoundError, match="frozen without the embedded model: add `--collect-data edgegen`"
         ):

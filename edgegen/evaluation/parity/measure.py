@@ -87,7 +87,7 @@ def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[An
         BundleError: ONNX Runtime cannot load its graph.
     """
     model, graph = bundle.manifest.model, bundle.file(graph_of(variant, phase))
-    return make_runner(OneSession(graph), variant, model.vocab_size, model.max_context)
+    return make_runner(OneSession(graph, adapter=bundle.low_rank()), variant, model.vocab_size, model.max_context)
 
 
 def graph_of(variant: GraphVariant, phase: Phase) -> str:

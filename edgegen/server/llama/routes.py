@@ -62,8 +62,17 @@ class LlamaRoutes:
             return JSONResponse(slots)
 
     async def lora_adapters(self, request: Request) -> Response:
-        """None: adapters are merged when a model is exported."""
-        return JSONResponse([])
+        """The adapter bundles, each of which is a model by its name; its scale is 1 where it is the default model."""
+        adapters = list[dict[str, Any]]()
+        for model in await self._models.listed():
+            try:
+                base = (await self._models.bundle(model)).manifest.base
+            except ApiError:
+                continue  # a request for the model itself says why it cannot be read
+            if base is not None:
+                scale = float(model.name == self._models.default)
+                adapters.append({"id": len(adapters), "path": model.name, "scale": scale, "base": base.name})
+        return JSONResponse(adapters)
 
     async def rerank(self, request: Request) -> Response:
         raise ApiError(400, _NO_RERANKER, code="not_supported")

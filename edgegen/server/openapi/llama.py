@@ -97,6 +97,8 @@ def operations() -> list[Operation]:
             errors=GENERATION_ERRORS,
         ),
         Operation("get", SLOTS, "The slots of the default model.", {JSON: ref("LlamaSlots")}, errors=(400,)),
-        Operation("get", LORA_ADAPTERS, "None: adapters are merged at export.", {JSON: array_of(map_of(ANYTHING))}),
+        Operation(
+            "get", LORA_ADAPTERS, "The adapter bundles, which are models by name.", {JSON: array_of(map_of(ANYTHING))}
+        ),
         *(Operation("post", path, "Refused: no model here ranks texts.", None, errors=(400,)) for path in RERANK),
     ]

@@ -1,7 +1,7 @@
 """calibrate(): weights smoothed and quantized on a calibration text, by the strategy of their recipe."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from edgegen_export.calibration.bit_budget import BitBudget
 from edgegen_export.calibration.int4_allocation import Int4Allocation
 from edgegen_export.calibration.int8_refinement import Int8Refinement
 from edgegen_export.calibration.layer_walk import LayerWalk, layer_matrices
+from edgegen_export.calibration.moves import Moves
 from edgegen_export.calibration.prequantized import KeepPrequantized
 from edgegen_export.calibration.sensitivity import eval_ids, probe_ids
 from edgegen_export.calibration.strategy import Strategy
@@ -24,11 +25,13 @@ from edgegen_export.tensors.lazy import LazyTensor
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """Tensors for the graphs, the recipe with what was decided, and what the user should know of it."""
+    """Tensors for the graphs, the recipe with what was decided, and what the user should know of it; ``moves``: what
+    was done to the matrices."""
 
     tensors: dict[str, LazyTensor]
     recipe: Quantization
     warnings: tuple[str, ...] = ()
+    moves: Moves = field(default_factory=Moves)
 
 
 def calibrate(
@@ -86,7 +89,8 @@ def calibrate(
         of_gptq, _ = found.divergence(found.forms, exact, store.get)
         if of_plain < of_gptq:
             return Calibrated(dict(tensors), plain, (_rounded_plainly(of_plain, of_gptq),))
-    return Calibrated(walk.tensors, recipe, (*map(_left_in_floats, walk.left_in_floats), *decision.warnings))
+    warnings = (*map(_left_in_floats, walk.left_in_floats), *decision.warnings)
+    return Calibrated(walk.tensors, recipe, warnings, walk.moves)
 
 
 def _rounded_plainly(of_plain: float, of_gptq: float) -> str:

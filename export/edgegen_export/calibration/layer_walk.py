@@ -19,11 +19,12 @@ from edgegen_export.architecture.components.latent_attention import LatentAttent
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import layer_products
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
+from edgegen_export.calibration.moves import Moves
 from edgegen_export.graph.fused import fused_name, fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.recipe import FLOATS
-from edgegen_export.quantize.smoothing import head_pair, layer_pairs, smoothed
+from edgegen_export.quantize.smoothing import Smoothed, head_pair, layer_pairs, smoothed
 from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.threads import in_threads
@@ -63,7 +64,8 @@ def layer_matrices(config: DecoderConfig, layer: int) -> dict[str, Modules]:
 
 
 class LayerWalk:
-    """One walk through the layers and the head; ``tensors`` and ``recipe`` are what became of them on the way."""
+    """One walk through the layers and the head; ``tensors`` and ``recipe`` are what became of them on the way, and
+    ``moves`` how."""
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class LayerWalk:
         """``tensors``: the model's, which ``reference`` runs; ``hessians``: whether those of inputs are wanted;
         ``scratch``: where hidden states and Hessians are kept."""
         self.tensors = dict(tensors)
+        self.moves = Moves()
         self._config = config
         self._reference = reference
         self._recipe = recipe
@@ -139,6 +142,7 @@ class LayerWalk:
             _refuse_not_finite(*largest)
             done = smoothed(self.tensors, pair, np.max(largest, axis=0), recipe.smoothing)
             self.tensors |= done.tensors
+            _keep(self.moves, pair, done)
             factors = done.factors if module in pair.consumers else factors
         for x in self._states:
             hidden = reference.final(x)
@@ -178,8 +182,8 @@ class LayerWalk:
         if not self._recipe.smoothing:  # weights are to stay as they are
             return {}
         pairs = layer_pairs(self._config, layer)
-        changed = _smoothed(self.tensors, pairs, matrices, inputs, self._recipe.smoothing)
-        changed |= _keys_for_int8({**self.tensors, **changed}, self._config, layer, inputs)
+        changed = _smoothed(self.tensors, pairs, matrices, inputs, self._recipe.smoothing, self.moves)
+        changed |= _keys_for_int8({**self.tensors, **changed}, self._config, layer, inputs, self.moves)
         self.tensors |= changed
         return changed
 
@@ -231,6 +235,7 @@ def _smoothed(
     matrices: Mapping[str, Modules],
     inputs: Mapping[str, _Inputs],
     alpha: float,
+    moves: Moves,
 ) -> dict[str, LazyTensor]:
     """The tensors of a layer that smoothing changes; ``inputs`` become those of the smoothed matrices."""
     changed: dict[str, LazyTensor] = {}
@@ -238,13 +243,21 @@ def _smoothed(
         taking = [name for name, modules in matrices.items() if modules[0] in pair.consumers]
         done = smoothed({**tensors, **changed}, pair, inputs[taking[0]].largest, alpha)
         changed |= done.tensors
+        _keep(moves, pair, done)
         for name in taking:
             inputs[name].divide(done.factors)
     return changed
 
 
+def _keep(moves: Moves, pair: Pair, done: Smoothed) -> None:
+    if len(done.tensors[f"{pair.producer}.weight"].shape) == 2:
+        moves.multiply_rows(pair.producer, done.made)
+    for module in pair.consumers:
+        moves.multiply_columns(module, done.factors)
+
+
 def _keys_for_int8(
-    tensors: Mapping[str, LazyTensor], config: DecoderConfig, layer: int, inputs: Mapping[str, _Inputs]
+    tensors: Mapping[str, LazyTensor], config: DecoderConfig, layer: int, inputs: Mapping[str, _Inputs], moves: Moves
 ) -> dict[str, LazyTensor]:
     """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
     own, attn = config.layers[layer].attention, f"layers.{layer}.attn"
@@ -262,6 +275,7 @@ def _keys_for_int8(
     angles, changed = best_angles(made["q"], made["k"], rope, config.max_positions), dict[str, LazyTensor]()
     for name, count in heads.items() if angles.any() else ():
         of_heads = np.repeat(angles, count // heads["k"], axis=0)
+        moves.turn(f"{attn}.{name}", of_heads)
         for tensor in (f"{attn}.{name}.weight", f"{attn}.{name}.bias"):
             if tensor in tensors:
                 changed[tensor] = turned_rows(tensors[tensor], of_heads, rope, dim)

@@ -213,6 +213,6 @@ def compare(
         perplexity_reference=perplexity_of_reference(reference),
         variants=measured,
         layer_errors=dict(layer_errors),
-        weights_bytes=sum(bundle.manifest.files[name].size for name in {v.weights for v in variants}),
+        weights_bytes=sum(bundle.size_of(name) for name in {v.weights for v in variants}),
         bundle_bytes=bundle.nbytes,
     )

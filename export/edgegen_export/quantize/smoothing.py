@@ -60,10 +60,14 @@ def head_pair(config: DecoderConfig) -> Pair | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Smoothed:
-    """``tensors`` that changed, by our names; ``factors`` [k], by which what the consumers take is divided."""
+    """``tensors`` that changed, by our names; ``factors`` [k], by which what the consumers take is divided.
+
+    ``made``: the inverse, of what the producer makes.
+    """
 
     tensors: dict[str, LazyTensor]
     factors: Floats
+    made: Floats
 
 
 def smoothed(tensors: Mapping[str, LazyTensor], pair: Pair, largest: Floats, alpha: float) -> Smoothed:
@@ -72,9 +76,10 @@ def smoothed(tensors: Mapping[str, LazyTensor], pair: Pair, largest: Floats, alp
     factors = _factors(_per_made_channel(pair, largest), _per_made_channel(pair, weights), alpha)
     stored = [name for name in (f"{pair.producer}.weight", f"{pair.producer}.bias") if name in tensors]
     taken = np.tile(factors.reshape(-1, 1, pair.width), (1, pair.group, 1)).ravel()
-    changed = {name: tensors[name].scaled(np.float32(1) / factors) for name in stored}
+    made = np.float32(1) / factors
+    changed = {name: tensors[name].scaled(made) for name in stored}
     changed |= {f"{name}.weight": tensors[f"{name}.weight"].scaled(taken, axis=1) for name in pair.consumers}
-    return Smoothed(changed, taken)
+    return Smoothed(changed, taken, made)
 
 
 def _per_made_channel(pair: Pair, taken: Floats) -> Floats:

@@ -32,6 +32,28 @@ class LowRankUpdate(LazyTensor):
         self._scaling = np.float32(scaling)
 
     @property
+    def base(self) -> LazyTensor:
+        """The matrix without the product."""
+        return self._base
+
+    @property
+    def rank(self) -> int:
+        """Of the product, at most."""
+        return self._right.shape[0]
+
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        """What the checkpoint calls the factors."""
+        return (*self._left.names, *self._right.names)
+
+    @property
+    def update(self) -> LowRankUpdate:
+        """The product alone."""
+        return LowRankUpdate(
+            LazyTensor.from_array(np.zeros(self.shape, np.float32)), self._left, self._right, float(self._scaling)
+        )
+
+    @property
     def names(self) -> tuple[str, ...]:
         return (*self._base.names, *self._left.names, *self._right.names)
 

@@ -204,8 +204,8 @@ def test_an_added_token_with_the_id_of_another_is_refused(checkpoint: Path, tmp_
     ("config", "said"),
     [
         (
-            {"tokenizer_class": "GPT3Tokenizer"},
-            r"how GPT3Tokenizer \(did you mean 'GPT2Tokenizer'\?\) reads",
+            {"tokenizer_class": "GPT4Tokenizer"},
+            r"how GPT4Tokenizer \(did you mean 'GPT2Tokenizer'\?\) reads",
         ),
         ({"tokenizer_class": "LlamaTokenizerFast"}, r"how LlamaTokenizer reads merges.txt and vocab.json is not known"),
         ({}, r"no config names the class that reads merges.txt and vocab.json: add the tokenizer.json"),

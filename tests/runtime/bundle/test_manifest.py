@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import (
     AdapterSource,
+    BaseBundle,
     FileEntry,
     GraphContract,
     HiddenStates,
@@ -126,10 +127,29 @@ def test_every_key_is_needed_but_provenance(raw: dict[str, Any], kind: type[Mani
         less = {key: value for key, value in raw.items() if key != name}
         if name == "provenance":
             assert Manifest.from_json(json.dumps(less)).provenance == {}
+        elif name == "base":
+            assert Manifest.from_json(json.dumps(less)).base is None
         elif name == "format_version":
             assert "format version None" in problems(less)[0]
         else:
             assert problems(less) == [f"{name}: missing"]
+
+
+def test_an_adapter_bundle_names_its_base_and_has_no_graphs(raw: dict[str, Any]) -> None:
+    own = {"name": "tiny-int8", "sha256": "0" * 64, "adapter": "adapter.safetensors"}
+    files = {name: entry for name, entry in raw["files"].items() if not name.endswith((".onnx", ".data"))}
+    files["adapter.safetensors"] = {"size": 1, "sha256": "0" * 64}
+    kept = {**raw, "base": own, "files": files}
+    manifest = Manifest.from_json(json.dumps(kept))
+    assert manifest.base == BaseBundle(**own)
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    assert '"base"' not in Manifest.from_json(json.dumps(raw)).to_json()
+    wrong = {**own, "name": "../tiny", "sha256": "0", "adapter": "factors"}
+    assert problems({**kept, "base": wrong}) == [
+        "base.name: unsafe name '../tiny'",
+        "base.sha256: 64 hex digits expected",
+        "base.adapter: 'factors' is not among files",
+    ]
 
 
 def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None:

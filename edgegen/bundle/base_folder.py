@@ -1,0 +1,36 @@
+"""Where the base of an adapter bundle lies: beside it or in the store, whatever it is called: its hash decides."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, BaseBundle
+from edgegen.bundle.manifest_digest import ManifestDigest
+from edgegen.bundle.store_folders import store_folders, store_root
+
+
+def base_folder(adapter: Path, base: BaseBundle) -> Path | None:
+    """The folder of the bundle ``base``, which the adapter bundle in ``adapter`` needs; None if it is not there.
+
+    A bundle of that name is tried first. An adapter bundle is no base.
+    """
+    beside = adapter.absolute().parent
+    named = [beside / base.name, store_root() / base.name]
+    for folder in dict.fromkeys([*named, *_folders(beside), *store_folders()]):
+        if folder != adapter.absolute() and _hash(folder / MANIFEST_NAME) == base.sha256:
+            return folder
+    return None
+
+
+def _folders(parent: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from sorted(path for path in parent.iterdir() if not path.name.startswith("."))
+
+
+def _hash(manifest: Path) -> str | None:
+    """As :attr:`Bundle.sha256`; None where there is none."""
+    try:
+        with manifest.open("rb") as file:
+            return ManifestDigest.of(file.read(MOST_BYTES + 1)).found
+    except OSError:
+        return None
