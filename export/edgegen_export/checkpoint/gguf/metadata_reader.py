@@ -44,6 +44,8 @@ class MetadataReader(Fields):
         self._zero_is_none: set[str] = set()
         self.net = NetHeads(1, 1, 1, 1)
         """Of a gated delta net, set by the rule that reads it."""
+        self.attends = True
+        """Whether any layer has attention, and so heads; set by the rule of an architecture where none has."""
 
     def integer(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number ≥ ``least``; what is written once per layer must be the same in all that have it.
@@ -118,6 +120,8 @@ class MetadataReader(Fields):
 
     @cached_property
     def heads(self) -> Heads:
+        if not self.attends:
+            return Heads(1, 1, 1)
         queries = self.integer("attention.head_count")
         keys = self.integer(_KEY_HEADS, queries)
         size = self.integer("attention.key_length", max(1, self.hidden_size // queries))
