@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,7 +64,7 @@ class Oracle:
 
     def greedy(self, prompts: list[list[int]], count: int) -> list[list[int]]:
         """The ``count`` most likely next ids of each prompt, one after the other; all prompts of one length at once."""
-        torch = self._torch
+        torch, keeps = self._torch, "past_key_values" in signature(self.model.forward).parameters
         answers: list[list[int]] = [[] for _ in prompts]
         by_length: dict[int, list[int]] = {}
         for row, prompt in enumerate(prompts):
@@ -73,8 +74,8 @@ class Oracle:
                 ids, past = torch.tensor([prompts[row] for row in rows]), None
                 for _ in range(count):
                     step = self.model(ids, past_key_values=past, use_cache=True)
-                    chosen, past = step.logits[:, -1:].argmax(dim=-1), step.past_key_values
-                    # transformers 4 keeps nothing of a Granite 4.
+                    chosen, past = step.logits[:, -1:].argmax(dim=-1), step.past_key_values if keeps else None
+                    # transformers 4 keeps nothing of a Granite 4, and models without attention have another name.
                     ids = chosen if past is not None else torch.cat([ids, chosen], dim=1)
                     for row, token in zip(rows, chosen[:, 0].tolist(), strict=True):
                         answers[row].append(token)

@@ -71,14 +71,14 @@ class Bundle:
         return self.manifest.variants[0]
 
     def variant_with(self, kv: KVDtype | None) -> GraphVariant:
-        """The first variant with a KV cache of type ``kv``, or of the preferred variant's.
+        """The first variant with a KV cache of type ``kv``, or of the preferred variant's; one without any is of each.
 
         Raises:
             UsageError: there is no such variant; the message names what there is.
         """
         kv = kv or self.variant.kv.dtype
         for variant in self.manifest.variants:
-            if variant.kv.dtype == kv:
+            if variant.kv.dtype == kv or not variant.kv.layers:
                 return variant
         there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
         traced = self.variant.kv.kind == "concat"

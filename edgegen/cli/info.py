@@ -61,7 +61,7 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
         "kernels": facts["kernels"],
         **({"tuned": _tuned(facts["tuned"])} if facts["tuned"] else {}),
         "memory": f"{_megabytes(memory['weights_bytes'])} weights{_tables(memory)} + "
-        f"{_megabytes(memory['kv_bytes'])} KV cache at {_times(batch)}{memory['context']} tokens "
+        f"{_megabytes(memory['kv_bytes'])} {_kept(memory)} at {_times(batch)}{memory['context']} tokens "
         f"({_per_token(memory)})",
         "process": f"about {_megabytes(memory['process_bytes'])}: {memory['parts']}",
         "variants": ", ".join(map(_variant, facts["variants"])),
@@ -189,8 +189,15 @@ def _tables(memory: Mapping[str, Any]) -> str:
 def _per_token(memory: Mapping[str, Any]) -> str:
     """What a token adds; where layers have windows, also what it adds when those are full; and what every row takes."""
     first, later = memory["kv_bytes_per_token"], memory["kv_bytes_per_token_with_full_windows"]
+    if not first:
+        return f"nothing per token{_per_row(memory)}"
     windows = f", {later / 1024:.1f} with full windows" if later < first else ""
     return f"{first / 1024:.1f} KiB per token{windows}{_per_row(memory)}"
+
+
+def _kept(facts: Mapping[str, Any]) -> str:
+    """What is kept of a sequence."""
+    return "KV cache" if facts["kv_bytes_per_token"] else "states"
 
 
 def _per_row(facts: Mapping[str, Any]) -> str:
@@ -202,9 +209,13 @@ def _per_row(facts: Mapping[str, Any]) -> str:
 
 def _variant(facts: Mapping[str, Any]) -> str:
     """A variant in a few words."""
-    room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token{_per_row(facts)}"
+    if not facts["kv_bytes_per_token"]:
+        room, cache = f"nothing per token{_per_row(facts)}", "no KV cache"
+    else:
+        room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token{_per_row(facts)}"
+        cache = f"{facts['kv_dtype']} KV cache"
     embeds = f", embeddings of {facts['embedding_size']}" if facts["embedding_size"] else ""
-    return f"{facts['name']} ({facts['kv_dtype']} KV cache, {room}{embeds})"
+    return f"{facts['name']} ({cache}, {room}{embeds})"
 
 
 def _origin(source: Mapping[str, Any]) -> str:

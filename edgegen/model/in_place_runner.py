@@ -43,7 +43,9 @@ class InPlaceRunner:
         """ONNX Runtime's attention computes a single token in other ways than several, with a float32 KV cache."""
         if self._graphs.order == "batch":
             return "none"
-        return "any" if self._variant.kv.dtype == "int8" or self._graphs.order == "fixed" else "chunks"
+        kv, blocks = self._variant.kv, self._variant.linear == "matmul_nbits"
+        exact = kv.dtype == "int8" or (blocks and not kv.layers) or self._graphs.order == "fixed"
+        return "any" if exact else "chunks"
 
     def new_cache(self, budget: int | None = None) -> KVCache:
         """An empty cache, which grows to ``budget`` bytes at most."""

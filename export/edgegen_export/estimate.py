@@ -21,7 +21,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import components_of, decoder_tensors
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
-from edgegen_export.calibration.text import CACHE_BYTES, FEW_TOKENS, LENGTH, ROWS_TOGETHER, TOKENS
+from edgegen_export.calibration.text import FEW_TOKENS, LENGTH, TOKENS, rows_together
 from edgegen_export.graph.carried import Carried
 from edgegen_export.parity.extent import OF_SMALL, WINDOW, Extent
 from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
@@ -164,7 +164,8 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     tokens, d = TOKENS if gptq else FEW_TOKENS, config.hidden_size
     sampling = _bundle_bytes(config, "int8", calibrated=False)
     length = min(LENGTH, config.max_positions)
-    sampling += max(1, min(ROWS_TOGETHER, tokens // length, CACHE_BYTES // (kv * length))) * kv * length
+    fixed = 4 * sum(math.prod(shape) for _, one in components_of(config) for shape in one.states(d).values())
+    sampling += rows_together(tokens // length, kv * length + fixed) * kv * length
     of_layer = 4 if not config.experts else 2
     tried = MEASURED_LAYERS * of_layer + 3  # and the forms of the table of tokens
     states = 4 * Carried(config).size * (tokens + tried * min(length, probe_tokens(config.vocab_size)))

@@ -184,7 +184,7 @@ def _own_text(
     progress.stage(SAMPLING)
     with sampling_runner(source, scratch) as runner:
         kv, boundaries = source.facts.kv, Boundaries.of(settings, source.facts.model.vocab_size)
-        text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance)
+        text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance, kv.bytes_per_row)
         del runner  # has files mapped, and Windows removes them only then
     partial = kept.with_suffix(".partial.npy")
     np.save(partial, text.ids)

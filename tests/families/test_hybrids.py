@@ -46,6 +46,7 @@ KEPT = {
         2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
     ),
     "deepseek_v3": ([(0, "growing"), (1, "growing"), (2, "growing")], 0),
+    "mamba2": ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4),
     **dict.fromkeys(
         SHARING, ([(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")], 0)
     ),

@@ -46,6 +46,8 @@ def kv_scales(
     Raises:
         BundleError: the installed ONNX Runtime cannot run this model's attention over such a cache.
     """
+    if not config.cached_layers:
+        return {}
     require_version(INT8_KV, "an int8 cache")
     reference = LayerwiseModel(tensors, config, kv)
     windows, length = ids.shape

@@ -88,14 +88,15 @@ def sample_text(
     boundaries: Boundaries,
     tokens: int,
     on_progress: Callable[[int, int], None],
+    bytes_per_row: int = 0,
 ) -> CalibrationText:
     """Rows sampled from ``runner``'s model at temperature 1, with fixed seeds. Behind an end id a new one starts.
 
-    ``bytes_per_token``: of the KV cache.
+    ``bytes_per_token``: of the KV cache; ``bytes_per_row``: of fixed states.
     """
     length = min(LENGTH, runner.max_context)
     rows = -(-tokens // length)
-    together = max(1, min(ROWS_TOGETHER, rows, CACHE_BYTES // (bytes_per_token * length)))
+    together = rows_together(rows, bytes_per_token * length + bytes_per_row)
     ids, cache = np.empty((rows, length), np.int64), runner.new_cache()
     cache.reserve(together, length)
     for first in range(0, rows, together):
@@ -106,6 +107,11 @@ def sample_text(
             if done == length or done % max(1, length * rows // (_REPORTS * together)) == 0:
                 on_progress(first * length + done * len(part), ids.size)
     return CalibrationText(ids, SAMPLED)
+
+
+def rows_together(rows: int, row_bytes: int) -> int:
+    """How many of the ``rows`` are sampled at once, if each keeps ``row_bytes``."""
+    return max(1, min(ROWS_TOGETHER, rows, CACHE_BYTES // row_bytes))
 
 
 def _sample(runner: Runner[Any], cache: Any, ids: Ids, seed: int, boundaries: Boundaries) -> Iterator[int]:

@@ -59,6 +59,7 @@ from edgegen_export.families.lfm2 import LFM2
 from edgegen_export.families.lfm2_moe import LFM2_MOE
 from edgegen_export.families.lfm3 import LFM3, LFM3_WITH_VISION
 from edgegen_export.families.llama import LLAMA
+from edgegen_export.families.mamba2 import MAMBA2
 from edgegen_export.families.mellum import MELLUM
 from edgegen_export.families.mimo import MIMO
 from edgegen_export.families.minicpm import MINICPM
@@ -168,6 +169,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     FALCON_H1,
     BAMBA,
     NEMOTRON_H,
+    MAMBA2,
     MINISTRAL,
     CWM,
     IQUESTCODER,

@@ -1,19 +1,21 @@
-"""Mamba-2 mixers: the config keys and tensor names that families with them share."""
+"""Mamba-2: layers that are a Mamba-2 mixer and nothing else; and what families that have such mixers share."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgegen_export.architecture.architecture import TensorMap
+from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.mamba2 import Mamba2
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.components.mixer import Mixer
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.shared import chosen, named
+from edgegen_export.families.shared import ACTIVATIONS, chosen, named
 
 RECURRENT = {"attention": False, "full_attention": False, "mamba": True, "linear_attention": True}
 """Whether layers of a type have a mixer."""
 
-_NO_LIMITS = ([0.0, float("inf")], [0.0, {"__float__": "Infinity"}], [0.0, 1e308])
+_NO_LIMITS = ([0.0, float("inf")], (0.0, float("inf")), [0.0, {"__float__": "Infinity"}], [0.0, 1e308])
 """As transformers 4 and 5 write it, and as Nemotron 3 Ultra has it."""
 
 _TIME_STEPS = tuple(f"time_step_{key}" for key in ("floor", "max", "min", "rank"))
@@ -85,3 +87,78 @@ def mixer_tensors(module: str) -> TensorMap:
         f"{ours}.skip": f"{module}.D",
         f"{ours}.norm.weight": f"{module}.norm.weight",
     }
+
+
+# Models without attention.
+
+ANY_LENGTH = 1 << 20
+"""Positions of a model whose states have none; llama.cpp's files say as many."""
+
+
+def read_recurrent(read: ConfigReader, mixer: Mixer) -> DecoderConfig:
+    """A model whose layers are such mixers and nothing else."""
+    positions = read.positive("max_position_embeddings", ANY_LENGTH)
+    read.ignore("residual_in_fp32", "rescale_prenorm_residual", "layer_types")
+    read.ignore("use_bias", "use_conv_bias")  # the checkpoint's tensors show them
+    return DecoderConfig(
+        layers=(Layer(mixer=mixer),) * read.count("num_hidden_layers"),
+        hidden_size=read.positive("hidden_size"),
+        vocab_size=read.positive("vocab_size"),
+        max_positions=positions,
+        longest_context=positions,
+        norm=Norm("rms", read.number("layer_norm_epsilon", least=0)),
+        tied_head=read.flag("tie_word_embeddings"),
+        block="single",
+    )
+
+
+RECURRENT_TENSORS: TensorMap = {
+    "embed.weight": "embeddings.weight",
+    "layers.{i}.norm.weight": "layers.{i}.norm.weight",
+    "final_norm.weight": "norm_f.weight",
+    "head.weight": "lm_head.weight",
+}
+RECURRENT_PREFIXES = ("", "backbone.")
+
+
+def read_mamba2(read: ConfigReader) -> DecoderConfig:
+    """``Mamba2Config``."""
+    heads, size = read.count("num_heads"), read.positive("head_dim")
+    inner = read.positive("expand") * read.positive("hidden_size")
+    if read.sound("num_heads", "head_dim", "expand", "hidden_size") and heads * size != inner:
+        read.problem(f"num_heads = {heads}: {inner} channels of a mixer are not so many heads of {size}")
+    if read.choice("hidden_act", ACTIVATIONS, "silu") != "silu":
+        read.problem("hidden_act: recurrent layers are supported with silu only")
+    read.refuse("rms_norm", (True,), "mixers without a norm are not supported")
+    read.ignore("chunk_size")  # of the training
+    mixer = Mamba2(
+        heads=heads,
+        head_dim=size,
+        groups=read.positive("n_groups"),
+        state=read.positive("state_size"),
+        width=read.positive("conv_kernel"),
+        eps=read.number("layer_norm_epsilon", least=0),
+    )
+    return read_recurrent(read, sound_mixer(read, mixer, heads="num_heads", groups="n_groups", width="conv_kernel"))
+
+
+MAMBA2 = Architecture(
+    model_types=("mamba2",),
+    classes=("Mamba2ForCausalLM",),
+    read=read_mamba2,
+    tensors={**RECURRENT_TENSORS, **mixer_tensors("layers.{i}.mixer")},
+    defaults={
+        "vocab_size": 32768,
+        "hidden_size": 4096,
+        "num_hidden_layers": 64,
+        "num_heads": 128,
+        "head_dim": 64,
+        "n_groups": 8,
+        "state_size": 128,
+        "conv_kernel": 4,
+        "expand": 2,
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": False,
+    },
+    prefixes=RECURRENT_PREFIXES,
+)

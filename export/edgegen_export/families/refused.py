@@ -35,7 +35,6 @@ _OWN = "a reader of its config and the names of its tensors"
 
 _NEEDS: Mapping[str, str] = {
     _MAMBA1: "falcon_mamba jamba mamba zamba",
-    "models that have no attention at all": "mamba2",
     "attention blocks that several layers share, with LoRA of each layer's own": "zamba2",
     "time mixing as in RWKV": "rwkv rwkv5 rwkv6 rwkv7",
     "xLSTM layers": "xlstm",

@@ -59,6 +59,10 @@ SIZES: dict[str, tuple[str, int]] = {
 """A size that others follow from, where it is not called ``hidden_size``: its key and another value."""
 
 
+HEADS: dict[str, tuple[str, int]] = {"gpt_neo": ("num_heads", 4), "mamba2": ("num_heads", 16)}
+"""A number of heads, of attention or of mixers, where it is not called ``num_attention_heads``, or is not 4."""
+
+
 @pytest.fixture(params=BY_TYPE)
 def model_type(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -94,13 +98,13 @@ def test_class_defaults_of_transformers_5_are_filled_in(model_type: str) -> None
 
 def test_defaults_that_follow_from_other_keys_follow(model_type: str, family: Architecture) -> None:
     key, value = SIZES.get(model_type, ("hidden_size", 512))
-    heads = {"gpt_neo": "num_heads"}.get(model_type, "num_attention_heads")
-    given = {key: value, heads: 4}
+    heads, count = HEADS.get(model_type, ("num_attention_heads", 4))
+    given = {key: value, heads: count}
     given |= {k: v for k, v in {"num_key_value_heads": 2, "rotary_dim": 32}.items() if k in family.defaults}
     read = family.read_config({"model_type": model_type, **given})
     assert read == family.read_config(theirs(model_type, **given).to_dict())
     assert read.hidden_size == value
-    assert read.attention.heads == 4
+    assert all(attention.heads == count for attention in read.attentions.values())
 
 
 def test_a_misspelt_key_is_refused_with_the_nearest_name(model_type: str, family: Architecture) -> None:

@@ -53,6 +53,7 @@ FAMILIES_OF_FILES = {
         (steps.mamba2(lambda config: config.n_groups), steps.of_backbone),
         ("silu", "relu"),
     ),
+    "mamba2": Family("mamba2", (steps.mamba2_alone,), (steps.mamba2(lambda config: config.n_groups),)),
     "lfm2_moe": Family(
         "lfm2moe",
         (sizes, rope, lfm2, experts, steps.lfm2_moe),

@@ -127,6 +127,21 @@ def multiplied(config: Any, arrays: Arrays) -> Arrays:
     return result
 
 
+def _without_attention(writer: GGUFWriter, config: Any) -> None:
+    writer.add_context_length(1 << 20)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_layer_norm_rms_eps(config.layer_norm_epsilon)
+
+
+def mamba2_alone(writer: GGUFWriter, config: Any) -> None:
+    _without_attention(writer, config)
+    inner = config.expand * config.hidden_size
+    _recurrent(writer, config.conv_kernel, config.state_size, config.n_groups, inner, config.num_heads)
+
+
 def nemotron_h(writer: GGUFWriter, config: Any) -> None:
     inner = config.mamba_num_heads * config.mamba_head_dim
     _recurrent(writer, config.conv_kernel, config.ssm_state_size, config.n_groups, inner, config.mamba_num_heads)

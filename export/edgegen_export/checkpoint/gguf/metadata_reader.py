@@ -46,6 +46,8 @@ class MetadataReader(Fields):
         """Of a gated delta net, set by the rule that reads it."""
         self.own_values = False
         """Whether a rule reads the sizes of keys and values, which differ."""
+        self.attends = True
+        """Whether any layer has attention, and so heads; set by the rule of an architecture where none has."""
 
     def integer(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number ≥ ``least``; what is written once per layer must be the same in all that have it.
@@ -120,6 +122,8 @@ class MetadataReader(Fields):
 
     @cached_property
     def heads(self) -> Heads:
+        if not self.attends:
+            return Heads(1, 1, 1)
         queries = self.integer("attention.head_count")
         keys = self.integer(_KEY_HEADS, queries)
         size = self.integer("attention.key_length", max(1, self.hidden_size // queries))

@@ -50,7 +50,7 @@ def _mixer(module: str) -> Modules:
 def _sizes(names: Mapping[str, str], *, head: str, all_heads: str | None = None) -> Rule:
     """The sizes of mixers: those of ``names``, the channels of a head, and the channels of all heads.
 
-    ``mamba_expand`` says them as a multiple of the model's width.
+    ``expand`` says them as a multiple of the model's width.
     """
 
     def rule(read: MetadataReader) -> Entries:
@@ -59,7 +59,7 @@ def _sizes(names: Mapping[str, str], *, head: str, all_heads: str | None = None)
         if channels % heads:
             read.wrong("ssm.inner_size", f"{channels} channels cannot be shared by {heads} heads")
         entries[head] = max(1, channels // heads)
-        unit = read.hidden_size if all_heads == "mamba_expand" else 1
+        unit = read.hidden_size if all_heads and all_heads.endswith("expand") else 1
         if channels % unit:
             read.wrong("ssm.inner_size", f"{channels} is not a multiple of embedding_length = {unit}")
         return entries | ({all_heads: channels // unit} if all_heads else {})
@@ -128,6 +128,47 @@ GRANITEHYBRID = replace(
 )
 
 
+def _without_attention(read: MetadataReader) -> Entries:
+    """No heads, no MLP."""
+    read.attends = False
+    for key in ("attention.head_count", "feed_forward_length"):
+        read.refuse(key, (0,), "this architecture has none")
+    return {}
+
+
+_RECURRENT_TOP: Modules = {
+    "token_embd": "backbone.embeddings",
+    "output_norm": "backbone.norm_f",
+    "output": "lm_head",
+}
+_RECURRENT_SIZES = {
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+}
+_BACKBONE = "backbone.layers.{i}."
+MAMBA2 = GgufArchitecture(
+    model_type="mamba2",
+    hf_class="Mamba2ForCausalLM",
+    integers=_RECURRENT_SIZES,
+    reals={RMS_NORM_EPS: "layer_norm_epsilon"},
+    modules=modules(_RECURRENT_TOP, {"attn_norm": "norm", **_mixer("mixer")}, _BACKBONE),
+    rules=(
+        _without_attention,
+        _sizes(
+            {
+                "conv_kernel": "conv_kernel",
+                "state_size": "state_size",
+                "group_count": "n_groups",
+                "time_step_rank": "num_heads",
+            },
+            head="head_dim",
+            all_heads="expand",
+        ),
+    ),
+)
+
+
 def _falcon_h1(read: MetadataReader) -> Entries:
     """Multipliers are in the tensors; where mixers have a norm, it comes after the gate."""
     return {"mamba_rms_norm": read.has("blk.{i}.ssm_norm.weight"), "mamba_norm_before_gate": False}
@@ -167,14 +208,13 @@ def _nemotron_h(read: MetadataReader) -> Entries:
     return {"layers_block_type": kinds, "intermediate_size": read.integer("feed_forward_length", 1)}
 
 
-_BACKBONE = "backbone.layers.{i}."
 NEMOTRON_H = GgufArchitecture(
     model_type="nemotron_h",
     hf_class="NemotronHForCausalLM",
     integers=_WITHOUT_MLP,
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
     modules=modules(
-        {"token_embd": "backbone.embeddings", "output_norm": "backbone.norm_f", "output": "lm_head"},
+        _RECURRENT_TOP,
         {
             "attn_norm": "norm",
             **{f"attn_{x}": f"mixer.{x}_proj" for x in "qkv"},
