@@ -90,9 +90,9 @@ def test_the_table_is_ordered_by_clients() -> None:
         head == "| clients | server | first token p50, ms | p99 | between tokens p50, ms | p99 | longest | tokens/s |"
     )
     assert lines == [
-        "| 1 | a | no / such file | – | – | – | – |",
-        "| 4 | b | 100.0 | 300.0 | 20.0 | 60.0 | 20 |",
-        "| 4 | c | 100.0 | 300.0 | 20.0 | 60.0 | 1 |",
+        "| 1 | a | no / such file | – | – | – | – | – |",
+        "| 4 | b | 100.0 | 300.0 | 20.0 | 60.0 | 60.0 | 20 |",
+        "| 4 | c | 100.0 | 300.0 | 20.0 | 60.0 | 60.0 | 1 |",
     ]
 
 
