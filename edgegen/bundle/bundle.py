@@ -5,16 +5,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgegen.bundle.arrays_file import read_arrays
 from edgegen.bundle.base_folder import base_folder
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVDtype, Manifest
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
-from edgegen.graph.low_rank import LowRank, factors_of
 from edgegen.system import path_too_long
+
+if TYPE_CHECKING:
+    from edgegen.graph.low_rank import LowRank
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,7 +150,7 @@ class Bundle:
             )
         return self.base
 
-    def low_rank(self) -> LowRank | None:
+    def low_rank(self) -> "LowRank | None":
         """The factors of an adapter bundle; None of any other.
 
         Raises:
@@ -157,6 +158,9 @@ class Bundle:
         """
         if self.manifest.base is None:
             return None
+        from edgegen.bundle.arrays_file import read_arrays  # with NumPy, which help and lists do without
+        from edgegen.graph.low_rank import factors_of
+
         name = self.manifest.base.adapter
         if problem := self._files.problem(name):
             raise VerificationError(f"the bundle {self.path} is damaged: {problem}. Export it again with --force.")
