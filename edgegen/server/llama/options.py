@@ -78,7 +78,9 @@ def completion_options() -> dict[str, Schema]:
         **{name: described(own[option], f"llama-server's name of {option}.") for name, option in RENAMED.items()},
         "n_predict": described(tokens, "Most tokens to generate; -1: all that fit; 0: the prompt is read only."),
         "max_tokens": described(tokens, "Another name of n_predict."),
-        "repeat_last_n": described(whole_text, "Tokens that penalties look at: 0 none, -1 all."),
+        **dict.fromkeys(
+            ("repeat_last_n", "penalty_last_n"), described(whole_text, "Tokens that penalties look at: 0 none, -1 all.")
+        ),
         "dry_penalty_last_n": described(whole_text, "Tokens that DRY looks at: 0 none, -1 all."),
         "temperature": described(NUMBER, "0 and less: the likeliest token."),
         "top_k": described(INTEGER, "0 and less: all tokens."),
