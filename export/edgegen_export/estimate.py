@@ -108,7 +108,11 @@ def measure_gflops() -> float:
 def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
     """The shapes of the matrices that can be quantized, by module."""
     required, _ = decoder_tensors(config)
-    found = {name.removesuffix(".weight"): shape for name, shape in required.items() if len(shape) == 2}
+    found = {
+        name.removesuffix(".weight"): shape
+        for name, shape in required.items()
+        if len(shape) == 2 and name.endswith(".weight")
+    }
     return {name: (shape[0], shape[1]) for name, shape in found.items() if name != "positions" and "norm" not in name}
 
 

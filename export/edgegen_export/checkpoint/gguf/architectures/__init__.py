@@ -33,6 +33,7 @@ from edgegen_export.checkpoint.gguf.architectures.gpt_like import (
 from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     FALCON_H1,
     GRANITEHYBRID,
+    MAMBA,
     MAMBA2,
     NEMOTRON_H,
     NEMOTRON_H_MOE,
@@ -113,6 +114,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "lfm2": LFM2,
     "lfm2moe": LFM2MOE,
     "llama": LLAMA_OR_MIXTRAL,
+    "mamba": MAMBA,
     "mamba2": MAMBA2,
     "minicpm": MINICPM,
     "minimax-m2": MINIMAX_M2,
