@@ -193,8 +193,9 @@ def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) 
         # [in, out], also of each expert; GraniteMoE's parallel experts are not, but their seeds were chosen with this.
         by_columns = kind == "Conv1D" or "Parallel" in kind or getattr(module, "is_transposed", False)
         fan_in = parameter.shape[-2 if by_columns else -1]
-        # GPT-Neo does not scale its scores, and large ones magnify every rounding.
-        gain = 0.6 if config.model_type == "gpt_neo" and "q_proj" in path else 2.5
+        # GPT-Neo does not scale its scores, nor Mamba its time steps, B and C; large ones magnify every rounding.
+        unscaled = {"gpt_neo": "q_proj", "mamba": "x_proj"}.get(config.model_type)
+        gain = 0.6 if unscaled and unscaled in path else 2.5
         parameter.copy_(noise * gain / fan_in**0.5)
 
 

@@ -1,7 +1,7 @@
 """Graphs checked before ONNX Runtime sees them: well-formed messages, known operators, tensors of the size they say.
 
-The reader is strict: a field that no exporter writes is refused, and with it graphs within graphs, functions, sparse
-tensors and strings. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+The reader is strict: a field that no exporter writes is refused, and with it functions, sparse tensors, strings, and
+graphs within graphs but for the body of a ``Scan``, which runs once for each token. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
 
 import math
@@ -28,9 +28,9 @@ OPERATORS = {
         "GatherElements GatherND Gelu Gemm Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN "
         "LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul MatMulInteger Max Mean Min Mod Mul Neg "
         "NonZero Not OneHot Or Pad Pow QuantizeLinear RMSNormalization Range Reciprocal ReduceL2 ReduceMax ReduceMean "
-        "ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape RotaryEmbedding Round ScatterElements ScatterND "
-        "Shape Sigmoid Sign SimplifiedLayerNormalization Sin Size Slice Softmax Softplus Split Sqrt Squeeze Sub Sum "
-        "Swish Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor".split()
+        "ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape RotaryEmbedding Round Scan ScatterElements "
+        "ScatterND Shape Sigmoid Sign SimplifiedLayerNormalization Sin Size Slice Softmax Softplus Split Sqrt Squeeze "
+        "Sub Sum Swish Tanh Tile TopK Transpose Trilu Unsqueeze Where Xor".split()
     ),
     "com.microsoft": frozenset(
         "BiasGelu FastGelu FusedMatMul GatherBlockQuantized Gelu GroupQueryAttention LinearAttention MatMulNBits MoE "
@@ -38,7 +38,7 @@ OPERATORS = {
         "SkipSimplifiedLayerNormalization".split()
     ),
 }
-"""By domain, the operators of a language model's graph. None runs another graph, repeats, is random or holds text."""
+"""By domain, the operators of a language model's graph. None is random or holds text; none but ``Scan`` repeats."""
 
 _SHAPED = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1}
 """Operators that make a tensor of a shape, and which of their inputs that is."""
@@ -71,6 +71,8 @@ _ATTRIBUTE: Fields = {
     9: _TEXTS,
     20: _ONE_INTEGER,
 }
+_ATTRIBUTE_OF_SCAN: Fields = {**_ATTRIBUTE, 6: _ONE_TEXT}
+_BODY: Fields = {2: _ONE_TEXT, **dict.fromkeys((1, 11, 12, 13), _TEXTS)}
 _TENSOR: Fields = {
     **dict.fromkeys((1, 5, 7, 11), _INTEGERS),
     **dict.fromkeys((2, 14), _ONE_INTEGER),
@@ -166,6 +168,11 @@ def _problems(graph: bytes, files: Mapping[str, int]) -> Iterator[str]:
             constants[name] = shape
     for message in body.texts.get(1, []):
         yield from _node_problems(message, constants)
+    _read_values(body)
+
+
+def _read_values(body: _Message) -> None:
+    """What a graph says of its inputs, its outputs and the values between."""
     for number in (11, 12, 13):
         for message in body.texts.get(number, []):
             value = _Message.read(message, "a value", _VALUE_INFO)
@@ -177,14 +184,21 @@ def _problems(graph: bytes, files: Mapping[str, int]) -> Iterator[str]:
                         _Message.read(axis, "an axis", _AXIS).text(2)
 
 
-def _node_problems(message: bytes, constants: dict[str, list[int]]) -> Iterator[str]:
+def _node_problems(message: bytes, constants: dict[str, list[int]], *, repeats: bool = False) -> Iterator[str]:
+    """``repeats``: whether it is in the body of a ``Scan``, where no other one is."""
     node = _Message.read(message, "a node", _NODE)
     kind, domain = node.text(4), node.text(7)
     if kind not in OPERATORS.get("" if domain == "ai.onnx" else domain, ()):
         yield f"the operator {kind!r}{f' of {domain!r}' if domain else ''} is not an operator of language models"
+    expected = _ATTRIBUTE_OF_SCAN if kind == "Scan" and not repeats else _ATTRIBUTE
     names, outputs = node.all_texts(1), node.all_texts(2)
     for one in node.texts.get(5, []):
-        attribute = _Message.read(one, "an attribute", _ATTRIBUTE)
+        attribute = _Message.read(one, "an attribute", expected)
+        for content in attribute.texts.get(6, []):
+            body = _Message.read(content, "the body of a Scan", _BODY)
+            for inner in body.texts.get(1, []):
+                yield from _node_problems(inner, constants, repeats=True)
+            _read_values(body)
         for content in attribute.texts.get(5, []):
             tensor = _Message.read(content, "a tensor", _TENSOR)
             if problem := _tensor_problem(tensor, {}):

@@ -2,14 +2,17 @@
 
 A graph is a protocol buffer message, and is read as one, for ``onnx`` is not there at run time. Only fields that are
 needed are looked into (onnx.proto: ``ModelProto.graph``; ``GraphProto.node`` and ``initializer``; ``NodeProto.input``,
-``output`` and ``op_type``; ``TensorProto.name`` and ``external_data``).
+``output``, ``op_type`` and ``attribute``; ``AttributeProto.g``; ``TensorProto.name`` and ``external_data``).
 """
+
+from collections.abc import Iterator
 
 from edgegen.graph.protobuf import fields, values
 
 _GRAPH = 7
 _NODE, _INITIALIZER = 1, 5
-_INPUT, _OUTPUT, _OP_TYPE = 1, 2, 4
+_INPUT, _OUTPUT, _OP_TYPE, _ATTRIBUTE = 1, 2, 4, 5
+_INNER_GRAPH = 6
 _NAME, _EXTERNAL_DATA = 8, 13
 _KEY, _VALUE = 1, 2
 
@@ -52,7 +55,7 @@ def _places(graph: bytes) -> tuple[set[_Place], set[_Place]]:
                 places[name] = int(entries.get("offset", 0)), int(entries["length"])
         for node in values(body, _NODE):
             kind = next(values(node, _OP_TYPE)).decode()
-            inputs = [payload.decode() for payload in values(node, _INPUT)]
+            inputs = [payload.decode() for one in (node, *_inner(node)) for payload in values(one, _INPUT)]
             if kind == "Cast":  # of a tensor, it is folded when the graph is loaded
                 casts[next(values(node, _OUTPUT)).decode()] = inputs[0]
             else:
@@ -61,6 +64,12 @@ def _places(graph: bytes) -> tuple[set[_Place], set[_Place]]:
         {places[own] for name in names if (own := casts.get(name, name)) in places} for names in taken.values()
     )
     return whole, looked_up - whole
+
+
+def _inner(node: bytes) -> Iterator[bytes]:
+    """The nodes of the graphs within a node."""
+    graphs = (graph for attribute in values(node, _ATTRIBUTE) for graph in values(attribute, _INNER_GRAPH))
+    return (inner for graph in graphs for inner in values(graph, _NODE))
 
 
 def _entry(message: bytes) -> tuple[str, str]:

@@ -109,8 +109,11 @@ def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
     """The shapes of the matrices that can be quantized, by module."""
     required, _ = decoder_tensors(config)
     floats = {f"{layer}{name}" for layer, one in components_of(config) for name in one.numbers(config.hidden_size)}
-    matrices = {name: shape for name, shape in required.items() if len(shape) == 2 and name not in floats}
-    found = {name.removesuffix(".weight"): shape for name, shape in matrices.items()}
+    found = {
+        name.removesuffix(".weight"): shape
+        for name, shape in required.items()
+        if len(shape) == 2 and name.endswith(".weight") and name not in floats
+    }
     return {name: (shape[0], shape[1]) for name, shape in found.items() if name != "positions" and "norm" not in name}
 
 

@@ -47,6 +47,7 @@ KEPT = {
     ),
     "deepseek_v3": ([(0, "growing"), (1, "growing"), (2, "growing")], 0),
     "mamba2": ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4),
+    **dict.fromkeys(("mamba", "falcon_mamba"), ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 + 16) * 128 * 4)),
     **dict.fromkeys(
         SHARING, ([(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")], 0)
     ),
@@ -66,6 +67,8 @@ OPERATORS = {
     "gemma4_text": set[bytes](),
     "deepseek_v3": {b"QMoE", b"RotaryEmbedding", b"Transpose", *CHOICE},
     "qwen3_next": {b"LinearAttention", b"LogSoftmax", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
+    "mamba": (scanned := {b"Scan", b"LogSoftmax", b"Neg", b"Squeeze"}),
+    "falcon_mamba": scanned,
 }
 """Those of a family that are neither edgegen's nor exact, but for matrices; of others, those of a mixer."""
 
@@ -108,9 +111,10 @@ def test_the_manifest_says_what_layers_keep(family: str, bundle: Bundle) -> None
 def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known.
 
-    A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token; Sigmoid gives a value
-    the same bits wherever it stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice
-    of experts only negates and moves numbers, and adds up two of them or integers.
+    A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token; a Scan computes each
+    element by itself, and sums the numbers of a state in their order; Sigmoid gives a value the same bits
+    wherever it stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice of experts
+    only negates and moves numbers, and adds up two of them or integers.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
     more = OPERATORS.get(family, {b"LinearAttention", b"LogSoftmax", b"Sigmoid"})

@@ -18,7 +18,7 @@ from tests.families.harness import checkpoint_of, oracle_of, tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-FAMILIES = ("mamba2",)
+FAMILIES = ("mamba2", "mamba", "falcon_mamba")
 LENGTHS = (150, 3, 47)
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 

@@ -59,6 +59,7 @@ from edgegen_export.families.lfm2 import LFM2
 from edgegen_export.families.lfm2_moe import LFM2_MOE
 from edgegen_export.families.lfm3 import LFM3, LFM3_WITH_VISION
 from edgegen_export.families.llama import LLAMA
+from edgegen_export.families.mamba import FALCON_MAMBA, MAMBA
 from edgegen_export.families.mamba2 import MAMBA2
 from edgegen_export.families.mellum import MELLUM
 from edgegen_export.families.mimo import MIMO
@@ -169,7 +170,9 @@ _FAMILIES: tuple[Architecture, ...] = (
     FALCON_H1,
     BAMBA,
     NEMOTRON_H,
+    MAMBA,
     MAMBA2,
+    FALCON_MAMBA,
     MINISTRAL,
     CWM,
     IQUESTCODER,

@@ -158,6 +158,11 @@ class GraphBuilder:
         self._nodes.append(copied)
         return tuple(Value(name) for name in copied.output)
 
+    def graph(self, *outputs: str) -> GraphProto:
+        """The graph as the body of a node in another graph, whose values it may use; ``outputs`` in this order."""
+        found = [self.outputs[name] for name in outputs]
+        return helper.make_graph(self._nodes, self.name, list(self.inputs.values()), found)
+
     def model(self, weights_file: str | None = None) -> ModelProto:
         """The graph as an ONNX model whose weights are external data in ``weights_file``."""
         initializers = [_external(tensor, weights_file) for tensor in self.weights.values() if weights_file]

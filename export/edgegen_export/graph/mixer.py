@@ -5,11 +5,13 @@ from typing import Any
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
+from edgegen_export.architecture.components.mamba1 import Mamba1
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.gated_delta_net import gated_delta_net
+from edgegen_export.graph.mamba1 import mamba1
 from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.short_conv import short_conv
@@ -18,7 +20,12 @@ from edgegen_export.graph.stream import Stream
 MixerGraph = Callable[[GraphBuilder, Parameters, Any, int, Value, tuple[FixedState, ...]], Stream]
 """Of a mixer's class: what it makes of x [b, t, d] in a layer, over its fixed states."""
 
-GRAPHS: dict[type[Mixer], MixerGraph] = {ShortConv: short_conv, Mamba2: mamba2, GatedDeltaNet: gated_delta_net}
+GRAPHS: dict[type[Mixer], MixerGraph] = {
+    ShortConv: short_conv,
+    Mamba1: mamba1,
+    Mamba2: mamba2,
+    GatedDeltaNet: gated_delta_net,
+}
 
 
 def mixer(

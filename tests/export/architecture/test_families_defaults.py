@@ -60,7 +60,9 @@ SIZES: dict[str, tuple[str, int]] = {
 
 
 HEADS: dict[str, tuple[str, int]] = {"gpt_neo": ("num_heads", 4), "mamba2": ("num_heads", 16)}
-"""A number of heads, of attention or of mixers, where it is not called ``num_attention_heads``, or is not 4."""
+HEADS |= dict.fromkeys(("mamba", "falcon_mamba"), ("state_size", 4))
+"""A number of heads, of attention or of mixers, where it is not called ``num_attention_heads``, or is not 4; or, where
+there are none, another number."""
 
 
 @pytest.fixture(params=BY_TYPE)

@@ -54,6 +54,8 @@ FAMILIES_OF_FILES = {
         ("silu", "relu"),
     ),
     "mamba2": Family("mamba2", (steps.mamba2_alone,), (steps.mamba2(lambda config: config.n_groups),)),
+    "mamba": Family("mamba", (steps.mamba1_alone,), (steps.mamba1,)),
+    "falcon_mamba": Family("mamba", (steps.mamba1_alone,), (steps.mamba1,), ("epsilon of mixers",)),
     "lfm2_moe": Family(
         "lfm2moe",
         (sizes, rope, lfm2, experts, steps.lfm2_moe),

@@ -142,6 +142,26 @@ def mamba2_alone(writer: GGUFWriter, config: Any) -> None:
     _recurrent(writer, config.conv_kernel, config.state_size, config.n_groups, inner, config.num_heads)
 
 
+def mamba1_alone(writer: GGUFWriter, config: Any) -> None:
+    _without_attention(writer, config)
+    writer.add_ssm_conv_kernel(config.conv_kernel)
+    writer.add_ssm_inner_size(config.intermediate_size)
+    writer.add_ssm_state_size(config.state_size)
+    writer.add_ssm_time_step_rank(config.time_step_rank)
+    writer.add_ssm_dt_b_c_rms(config.model_type == "falcon_mamba")
+
+
+def mamba1(config: Any, arrays: Arrays) -> Arrays:
+    """Rates as they are, kernels without the axis of one channel."""
+    result: Arrays = {}
+    for key, array in arrays.items():
+        if key.endswith(".A_log"):
+            result[key] = -np.exp(array)
+        else:
+            result[key] = array[:, 0] if key.endswith("conv1d.weight") else array
+    return result
+
+
 def nemotron_h(writer: GGUFWriter, config: Any) -> None:
     inner = config.mamba_num_heads * config.mamba_head_dim
     _recurrent(writer, config.conv_kernel, config.ssm_state_size, config.n_groups, inner, config.mamba_num_heads)

@@ -176,13 +176,14 @@ class Flat(Layout):
 class Rates(Layout):
     """By how much states decay, as the negative numbers they are; the original has the logarithms of their sizes.
 
-    ``tiled``: one for each head of values of a gated delta net.
+    ``tiled``: one for each head of values of a gated delta net; ``matrix``: several for each channel.
     """
 
     tiled: bool = False
+    matrix: bool = False
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        vector = tensor.reshaped((math.prod(tensor.shape),))
+        vector = tensor if self.matrix else tensor.reshaped((math.prod(tensor.shape),))
         ordered = _of_values(vector, heads.net, 1) if self.tiled else vector
         return {self.theirs: ordered.mapped(lambda rates: np.log(-rates))}
 

@@ -35,6 +35,7 @@ from edgegen_export.checkpoint.gguf.architectures.gpt_like import (
 from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     FALCON_H1,
     GRANITEHYBRID,
+    MAMBA,
     MAMBA2,
     NEMOTRON_H,
     NEMOTRON_H_MOE,
@@ -120,6 +121,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "lfm2": LFM2,
     "lfm2moe": LFM2MOE,
     "llama": LLAMA_OR_MIXTRAL,
+    "mamba": MAMBA,
     "mamba2": MAMBA2,
     "minicpm": MINICPM,
     "minicpm3": MINICPM3,

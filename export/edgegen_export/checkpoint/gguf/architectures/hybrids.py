@@ -147,6 +147,43 @@ _RECURRENT_SIZES = {
     "block_count": "num_hidden_layers",
 }
 _BACKBONE = "backbone.layers.{i}."
+_NORMALIZED = "ssm.dt_b_c_rms"
+
+
+def _mixer1(module: str) -> Modules:
+    """A Mamba-1 mixer, the original's name of it ``module``."""
+    return {
+        "ssm_in": f"{module}.in_proj",
+        "ssm_conv1d": Unsqueezed(f"{module}.conv1d", axis=1),
+        "ssm_x": f"{module}.x_proj",
+        "ssm_dt": f"{module}.dt_proj",
+        "ssm_a": Rates(f"{module}.A_log", matrix=True),
+        "ssm_d": Flat(f"{module}.D"),
+        "ssm_out": f"{module}.out_proj",
+    }
+
+
+def _mamba(read: MetadataReader) -> Entries:
+    """Mamba; and Falcon Mamba, which normalizes time steps, B and C."""
+    normalizes = read.flag(_NORMALIZED, False)
+    kind = {"model_type": "falcon_mamba", "architectures": ["FalconMambaForCausalLM"]} if normalizes else {}
+    return {
+        **kind,
+        "conv_kernel": read.integer("ssm.conv_kernel"),
+        "intermediate_size": read.integer("ssm.inner_size"),
+        "state_size": read.integer("ssm.state_size"),
+        "time_step_rank": read.integer("ssm.time_step_rank"),
+    }
+
+
+MAMBA = GgufArchitecture(
+    model_type="mamba",
+    hf_class="MambaForCausalLM",
+    integers=_RECURRENT_SIZES,
+    reals={RMS_NORM_EPS: "layer_norm_epsilon"},
+    modules=modules(_RECURRENT_TOP, {"attn_norm": "norm", **_mixer1("mixer")}, _BACKBONE),
+    rules=(_without_attention, _mamba),
+)
 MAMBA2 = GgufArchitecture(
     model_type="mamba2",
     hf_class="Mamba2ForCausalLM",

@@ -1,0 +1,88 @@
+"""Mamba1: a state space mixer whose every channel decays by itself."""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME, Modules, Pair, Shapes
+from edgegen_export.architecture.components.mixer import Mixer
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.tensor_layouts import Shape
+from edgegen_export.tensors.lazy import LazyTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba1(Mixer):
+    """A state space mixer (Gu and Dao 2023, arXiv:2312.00752): ``h = exp(-rate · dt) · h + dt · B ⊗ x``, ``y = C · h +
+    skip · x`` in each of ``inner`` channels, whose state h has ``state`` numbers, each with a rate of its own.
+
+    x passes a convolution over the last ``width`` tokens and SiLU. Of that B, C and ``rank`` numbers are projected, and
+    of these dt, a softplus, one number per channel. ``norm``: of those numbers, B and C, None without one. What leaves
+    is ``y · silu(z)``.
+    """
+
+    inner: int
+    state: int
+    rank: int
+    width: int
+    norm: Norm | None = None
+
+    name: ClassVar[str] = "mamba"
+    parts: ClassVar[tuple[str, ...]] = ("x", "z")
+    selecting: ClassVar[tuple[str, ...]] = ("dt_in", "b", "c")
+    """The matrices that take what the convolution gives."""
+
+    @property
+    def least_onnxruntime(self) -> str:
+        return LEAST_ONNXRUNTIME
+
+    @property
+    def selects(self) -> Modules:
+        """The modules of ``selecting``."""
+        return tuple(f"{self.name}.{part}" for part in self.selecting)
+
+    @property
+    def products(self) -> tuple[Modules, ...]:
+        return self.inputs, self.selects, (f"{self.name}.dt",), self.outputs
+
+    @property
+    def smoothed(self) -> None:
+        return None
+
+    @property
+    def smoothing_pairs(self) -> tuple[Pair, ...]:
+        producer = "dt_in" if self.norm is None else "dt_in_norm"
+        return (Pair(f"{self.name}.{producer}", (f"{self.name}.dt",)),)
+
+    def matrices(self, hidden: int) -> Shapes:
+        return self.named(
+            {
+                "x": (self.inner, hidden),
+                "z": (self.inner, hidden),
+                "dt_in": (self.rank, self.inner),
+                "b": (self.state, self.inner),
+                "c": (self.state, self.inner),
+                "dt": (self.inner, self.rank),
+                "out": (hidden, self.inner),
+            }
+        )
+
+    def kernels(self, hidden: int) -> Shapes:
+        return self.named({"kernel": (self.inner, 1, self.width)})
+
+    def numbers(self, hidden: int) -> Shapes:
+        return self.named({"rate": (self.inner, self.state), "skip": (self.inner,)})
+
+    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+        sizes = {"dt_in": self.rank, "b": self.state, "c": self.state} if self.norm else {}
+        return {f"{self.name}.{part}_norm": (self.norm, (size,)) for part, size in sizes.items() if self.norm}
+
+    def states(self, hidden: int) -> Shapes:
+        return {"conv": (self.width - 1, self.inner), "ssm": (self.state, self.inner)}
+
+    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+        """The rate instead of its logarithm, negated, by number and channel."""
+        rate = f"{layer}{self.name}.rate"
+        tensors[rate] = tensors[rate].mapped(lambda logarithms: -np.exp(logarithms)).transposed()
