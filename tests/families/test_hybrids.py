@@ -46,6 +46,10 @@ KEPT = {
         2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
     ),
     "mamba2": ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4),
+    "jamba": (
+        [(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed"), (3, "fixed"), (3, "fixed")],
+        3 * (3 + 16) * 128 * 4,
+    ),
     **dict.fromkeys(("mamba", "falcon_mamba"), ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 + 16) * 128 * 4)),
     **dict.fromkeys(
         SHARING, ([(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")], 0)
@@ -67,6 +71,7 @@ OPERATORS = {
     "qwen3_next": {b"LinearAttention", b"LogSoftmax", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
     "mamba": (scanned := {b"Scan", b"LogSoftmax", b"Neg", b"Squeeze"}),
     "falcon_mamba": scanned,
+    "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
 }
 """Those of a family that are neither edgegen's nor exact, but for matrices; of others, those of a mixer."""
 

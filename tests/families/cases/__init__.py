@@ -10,9 +10,9 @@ FAMILIES = (
     "gpt_oss starcoder2 stablelm olmo olmo2 olmo3 granite granitemoehybrid cohere cohere2 bloom mixtral qwen2_moe "
     "qwen3_moe olmoe granitemoe granite_swa granitemoeshared granitemoe_swa ernie4_5 hunyuan_v1_dense exaone4 glm "
     "glm4 apertus seed_oss lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next falcon_h1 nemotron_h bamba mamba2 mamba "
-    "falcon_mamba qwen3_5_moe_text ministral cwm iquestcoder exaone jais2 vaultgemma apertus1p5_text nanochat glm4_moe "
-    "dots1 solar_open sarvam_moe ernie4_5_moe hunyuan_v1_moe minimax_m2 afmoe mellum exaone_moe hy_v3 flint laguna "
-    "lara_mini persimmon mpt codegen biogpt openai-gpt gpt_neox_japanese flex_olmo aria_text dbrx"
+    "falcon_mamba jamba qwen3_5_moe_text ministral cwm iquestcoder exaone jais2 vaultgemma apertus1p5_text nanochat "
+    "glm4_moe dots1 solar_open sarvam_moe ernie4_5_moe hunyuan_v1_moe minimax_m2 afmoe mellum exaone_moe hy_v3 flint "
+    "laguna lara_mini persimmon mpt codegen biogpt openai-gpt gpt_neox_japanese flex_olmo aria_text dbrx"
 ).split()
 """The values of ``model_type``; each has a module of its own here."""
 
