@@ -32,11 +32,14 @@ def decoders() -> Iterator[tuple[str, DecoderConfig]]:
             continue
         raw = {"model_type": case.family, **case.config}
         config = find_architecture(raw, FAMILIES).read_config(raw)
-        own, mlp = config.attention, config.mlp
+        own = next(iter(config.attentions.values()), None)
+        mlp = next((layer.mlp for layer in config.layers if layer.mlp), None)
+        mixers = frozenset(type(layer.mixer) for layer in config.layers if layer.mixer)
         kind = (
-            *(config.block, config.norm.kind, mlp.gated, mlp.activation, config.experts is None, own.qk_norm),
-            *(own.heads, own.kv_heads, own.clip, config.tied_head, config.embedding_size),
-            *(config.final_norm, own.softcap, bool(config.sources)),
+            *(config.block, config.norm.kind, config.experts is None, mixers, config.tied_head, config.embedding_size),
+            *((own.qk_norm, own.heads, own.kv_heads, own.clip, own.softcap) if own else ()),
+            *((mlp.gated, mlp.activation) if mlp else ()),
+            *(config.final_norm, bool(config.sources)),
         )
         if kind not in seen:
             seen.add(kind)
