@@ -47,6 +47,10 @@ KEPT = {
     ),
     "deepseek_v3": ([(0, "growing"), (1, "growing"), (2, "growing")], 0),
     "mamba2": ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4),
+    "jamba": (
+        [(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed"), (3, "fixed"), (3, "fixed")],
+        3 * (3 + 16) * 128 * 4,
+    ),
     **dict.fromkeys(("mamba", "falcon_mamba"), ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 + 16) * 128 * 4)),
     **dict.fromkeys(
         SHARING, ([(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")], 0)
@@ -69,6 +73,7 @@ OPERATORS = {
     "qwen3_next": {b"LinearAttention", b"LogSoftmax", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
     "mamba": (scanned := {b"Scan", b"LogSoftmax", b"Neg", b"Squeeze"}),
     "falcon_mamba": scanned,
+    "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
 }
 """Those of a family that are neither edgegen's nor exact, but for matrices; of others, those of a mixer."""
 

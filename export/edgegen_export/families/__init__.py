@@ -52,6 +52,7 @@ from edgegen_export.families.internlm2 import INTERNLM2
 from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.iquestcoder import IQUESTCODER
 from edgegen_export.families.jais2 import JAIS2
+from edgegen_export.families.jamba import JAMBA
 from edgegen_export.families.kolibri1 import KOLIBRI1
 from edgegen_export.families.laguna import LAGUNA
 from edgegen_export.families.lara_mini import LARA_MINI
@@ -173,6 +174,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     MAMBA,
     MAMBA2,
     FALCON_MAMBA,
+    JAMBA,
     MINISTRAL,
     CWM,
     IQUESTCODER,

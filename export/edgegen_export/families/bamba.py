@@ -8,12 +8,14 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.mamba2 import mixer_tensors, with_mixers
 
-BAMBA_TENSORS = {
+BAMBA_MLP_TENSORS = {
     **{ours: theirs.replace(".mlp.", ".feed_forward.") for ours, theirs in LLAMA_TENSORS.items()},
     "layers.{i}.mlp_norm.weight": "layers.{i}.pre_ff_layernorm.weight",
     "final_norm.weight": "final_layernorm.weight",
-    **mixer_tensors("layers.{i}.mamba"),
 }
+"""What is not of a mixer."""
+
+BAMBA_TENSORS = {**BAMBA_MLP_TENSORS, **mixer_tensors("layers.{i}.mamba")}
 
 
 def read_bamba(read: ConfigReader) -> DecoderConfig:

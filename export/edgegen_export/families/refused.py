@@ -34,7 +34,7 @@ _TOWERS = "a reader of the language model inside, whose type has no family eithe
 _OWN = "a reader of its config and the names of its tensors"
 
 _NEEDS: Mapping[str, str] = {
-    _MAMBA1: "jamba zamba",
+    _MAMBA1: "zamba",
     "attention blocks that several layers share, with LoRA of each layer's own": "zamba2",
     "time mixing as in RWKV": "rwkv rwkv5 rwkv6 rwkv7",
     "xLSTM layers": "xlstm",

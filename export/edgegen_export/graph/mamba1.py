@@ -66,9 +66,8 @@ def _scanned(
         dt, written = (one.input(f"{name}.{part}", "float32", line) for part in ("step", "written"))
         taken, read = one.input(f"{name}.b", "float32", column), one.input(f"{name}.c", "float32", row)
         decayed = one.op.Mul(h, one.op.Exp(one.op.Mul(dt, rate)))
-        after = one.op.Add(decayed, one.op.Mul(taken, written))
-        one.output(f"{name}.y", one.op.MatMul(read, after), "float32", line)
-        one.output(f"{name}.after", one.op.Identity(after), "float32", wide)
+        one.output(f"{name}.after", one.op.Add(decayed, one.op.Mul(taken, written)), "float32", wide)
+        one.output(f"{name}.y", one.op.MatMul(read, Value(f"{name}.after")), "float32", line)
     lines = [g.op.Unsqueeze(value, g.axes(2)) for value in (step, g.op.Mul(step, x))]
     columns = [g.op.Unsqueeze(b, g.axes(3)), g.op.Unsqueeze(c, g.axes(2))]
     present, y = g.node(

@@ -56,6 +56,7 @@ FAMILIES_OF_FILES = {
     "mamba2": Family("mamba2", (steps.mamba2_alone,), (steps.mamba2(lambda config: config.n_groups),)),
     "mamba": Family("mamba", (steps.mamba1_alone,), (steps.mamba1,)),
     "falcon_mamba": Family("mamba", (steps.mamba1_alone,), (steps.mamba1,), ("epsilon of mixers",)),
+    "jamba": Family("jamba", (sizes, steps.jamba), (steps.mamba1, steps.merged_in_model), ("gelu",)),
     "lfm2_moe": Family(
         "lfm2moe",
         (sizes, rope, lfm2, experts, steps.lfm2_moe),

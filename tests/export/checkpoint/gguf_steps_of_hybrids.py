@@ -9,7 +9,7 @@ import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
-from tests.export.checkpoint.gguf_steps import Arrays, permuted, split
+from tests.export.checkpoint.gguf_steps import Arrays, merged, permuted, split
 
 
 def _layers(config: Any, kinds: Sequence[str], value: int) -> list[int]:
@@ -149,6 +149,24 @@ def mamba1_alone(writer: GGUFWriter, config: Any) -> None:
     writer.add_ssm_state_size(config.state_size)
     writer.add_ssm_time_step_rank(config.time_step_rank)
     writer.add_ssm_dt_b_c_rms(config.model_type == "falcon_mamba")
+
+
+def jamba(writer: GGUFWriter, config: Any) -> None:
+    attends = [i % config.attn_layer_period == config.attn_layer_offset for i in range(config.num_hidden_layers)]
+    writer.add_head_count_kv([config.num_key_value_heads if it else 0 for it in attends])
+    writer.add_ssm_conv_kernel(config.mamba_d_conv)
+    writer.add_ssm_inner_size(config.mamba_expand * config.hidden_size)
+    writer.add_ssm_state_size(config.mamba_d_state)
+    writer.add_ssm_time_step_rank(config.mamba_dt_rank)
+    writer.add_expert_count(config.num_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+
+
+def merged_in_model(config: Any, arrays: Arrays) -> Arrays:
+    """The matrices of all experts on an axis."""
+    return {
+        f"model.{key}" if key.startswith("layers.") else key: array for key, array in merged(config, arrays).items()
+    }
 
 
 def mamba1(config: Any, arrays: Arrays) -> Arrays:

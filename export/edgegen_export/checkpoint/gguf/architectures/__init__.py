@@ -35,6 +35,7 @@ from edgegen_export.checkpoint.gguf.architectures.gpt_like import (
 from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     FALCON_H1,
     GRANITEHYBRID,
+    JAMBA,
     MAMBA,
     MAMBA2,
     NEMOTRON_H,
@@ -118,6 +119,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "hunyuan_vl": HUNYUAN_VL,
     "internlm2": INTERNLM2,
     "jais2": JAIS2,
+    "jamba": JAMBA,
     "lfm2": LFM2,
     "lfm2moe": LFM2MOE,
     "llama": LLAMA_OR_MIXTRAL,

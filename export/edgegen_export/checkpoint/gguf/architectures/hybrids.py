@@ -206,6 +206,59 @@ MAMBA2 = GgufArchitecture(
 )
 
 
+def _period(read: MetadataReader, kind: str, which: list[bool], about: str) -> Entries:
+    """How often layers of a kind come, and where the first is."""
+    found = [i for i, it in enumerate(which) if it]
+    offset = found[0] if found else read.layers
+    period = found[1] - offset if found[1:] else read.layers + 1
+    if found != [i for i in range(read.layers) if i % period == offset]:
+        read.wrong(about, f"layers in equal distances expected, found {found}")
+    return {f"{kind}_layer_period": period, f"{kind}_layer_offset": offset}
+
+
+def _jamba(read: MetadataReader) -> Entries:
+    """Where experts are is seen by their routers."""
+    routed = [read.has("blk.{i}.ffn_gate_inp.weight", i) for i in range(read.layers)]
+    attends, heads = read.layers_with_attention(), "attention.head_count_kv"
+    count, used = read.integer("expert_count", 0, least=0), read.integer("expert_used_count", 0, least=0)
+    inner = read.integer("ssm.inner_size")
+    if inner % read.hidden_size:
+        read.wrong("ssm.inner_size", f"{inner} is not a multiple of embedding_length = {read.hidden_size}")
+    return {
+        **_period(read, "attn", attends, heads),
+        **(_period(read, "expert", routed, "expert_count") if any(routed) else {}),
+        "num_experts": max(1, count) if any(routed) else 1,
+        "num_experts_per_tok": max(1, used),
+        "mamba_d_conv": read.integer("ssm.conv_kernel"),
+        "mamba_d_state": read.integer("ssm.state_size"),
+        "mamba_dt_rank": read.integer("ssm.time_step_rank"),
+        "mamba_expand": max(1, inner // read.hidden_size),
+    }
+
+
+JAMBA = replace(
+    LLAMA,
+    model_type="jamba",
+    hf_class="JambaForCausalLM",
+    modules=modules(
+        {**TOP, "output_norm": "model.final_layernorm"},
+        {
+            "attn_norm": "input_layernorm",
+            **{f"attn_{x}": f"self_attn.{x}_proj" for x in "qkv"},
+            "attn_output": "self_attn.o_proj",
+            **_mixer1("mamba"),
+            **{f"ssm_{x}_norm": f"mamba.{x}_layernorm" for x in ("dt", "b", "c")},
+            "ffn_norm": "pre_ff_layernorm",
+            **{f"ffn_{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+            "ffn_gate_inp": "feed_forward.router",
+            **{f"ffn_{x}_exps": Each(f"feed_forward.experts.{{n}}.{x}_proj") for x in ("gate", "up", "down")},
+        },
+        PREFIX,
+    ),
+    rules=(_jamba, rule.grouped_heads),
+)
+
+
 def _falcon_h1(read: MetadataReader) -> Entries:
     """Multipliers are in the tensors; where mixers have a norm, it comes after the gate."""
     return {"mamba_rms_norm": read.has("blk.{i}.ssm_norm.weight"), "mamba_norm_before_gate": False}
