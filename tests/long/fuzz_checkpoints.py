@@ -30,12 +30,12 @@ def prepare(root: Path) -> Try:
     """The checkpoints, whose files are changed in place."""
     warnings.simplefilter("ignore")
     sources = write_sources(root)
-    compare = pipeline._compare  # pyright: ignore[reportPrivateUsage]
+    compare = pipeline.compare_with_checkpoint
 
     def export(folder: Path, *, compared: bool) -> str:
         source, adapter = export_arguments(folder)
         measured = mock.patch.object(pipeline, "Preflight", partial(Preflight, measure=lambda: GFLOPS))
-        written = mock.patch.object(pipeline, "_compare", compare if compared else _not_compared)
+        written = mock.patch.object(pipeline, "compare_with_checkpoint", compare if compared else _not_compared)
         with measured, written, tempfile.TemporaryDirectory(dir=root) as target:
             pipeline.export(source, Path(target, "b"), scheme="int8", fast=True, adapter=adapter, progress=Silent())
         return "exported"
