@@ -26,7 +26,6 @@ _NEVER: Mapping[str, str] = {
     "its attention to the prompt is not causal": "paligemma",
 }
 
-_MAMBA1 = "Mamba-1 layers"
 _LATENT = "latent attention, whose KV cache is compressed"
 _INDEXED = "sparse attention that chooses keys by an index"
 _EXPERTS = "the routing and the layout of its experts"
@@ -34,7 +33,7 @@ _TOWERS = "a reader of the language model inside, whose type has no family eithe
 _OWN = "a reader of its config and the names of its tensors"
 
 _NEEDS: Mapping[str, str] = {
-    _MAMBA1: "zamba",
+    "attention blocks that several layers share, beside Mamba-1 with heads": "zamba",
     "attention blocks that several layers share, with LoRA of each layer's own": "zamba2",
     "time mixing as in RWKV": "rwkv rwkv5 rwkv6 rwkv7",
     "xLSTM layers": "xlstm",

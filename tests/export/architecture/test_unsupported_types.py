@@ -117,9 +117,9 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_a_wrapper_says_what_the_language_model_inside_needs() -> None:
-    message = refusal(model_type="llava", text_config={"model_type": "mamba"})
+    message = refusal(model_type="llava", text_config={"model_type": "zamba2"})
     assert message == (
-        "model_type 'llava' cannot be exported: its language model is of model_type 'mamba': edgegen has no family for "
-        "mamba yet: it needs Mamba-1 layers."
+        "model_type 'llava' cannot be exported: its language model is of model_type 'zamba2': edgegen has no family "
+        "for zamba2 yet: it needs attention blocks that several layers share, with LoRA of each layer's own."
     )
     assert "of model_type 'of_next_year'" in refusal(model_type="llava", text_config={"model_type": "of_next_year"})
