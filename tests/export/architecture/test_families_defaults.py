@@ -59,8 +59,11 @@ SIZES: dict[str, tuple[str, int]] = {
 """A size that others follow from, where it is not called ``hidden_size``: its key and another value."""
 
 
-HEADS: dict[str, tuple[str, int]] = {"gpt_neo": ("num_heads", 4), "mamba2": ("num_heads", 16)}
-HEADS |= dict.fromkeys(("mamba", "falcon_mamba"), ("state_size", 4))
+HEADS: dict[str, tuple[str, int]] = {
+    "gpt_neo": ("num_heads", 4),
+    "mamba2": ("num_heads", 16),
+    **dict.fromkeys(("mamba", "falcon_mamba"), ("state_size", 4)),
+}
 """A number of heads, of attention or of mixers, where it is not called ``num_attention_heads``, or is not 4; or, where
 there are none, another number."""
 
