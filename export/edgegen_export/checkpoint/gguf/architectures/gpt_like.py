@@ -143,7 +143,7 @@ FALCON = replace(
 )
 
 
-def _bloom(read: MetadataReader) -> Entries:
+def _four_times_wide(read: MetadataReader) -> Entries:
     read.refuse("feed_forward_length", (4 * read.hidden_size,), "this architecture always has four times the width")
     return {}
 
@@ -163,14 +163,13 @@ BLOOM = replace(
         {**_FALCON_LAYER, "ffn_norm": "post_attention_layernorm"},
         "transformer.h.{i}.",
     ),
-    rules=(_one_key_per_query, _bloom),
+    rules=(_one_key_per_query, _four_times_wide),
     constants={},
 )
 
 
 def _mpt(read: MetadataReader) -> Entries:
-    """What its config has inside another, and the width of an MLP that is always four times the model's."""
-    read.refuse("feed_forward_length", (4 * read.hidden_size,), "this architecture always has four times the width")
+    """What its config has inside another."""
     most = read.real("attention.max_alibi_bias", 0.0)
     inside: Entries = {"alibi": most > 0} | ({"alibi_bias_max": most} if most else {})
     if limit := read.real("attention.clamp_kqv", 0.0):
@@ -200,7 +199,7 @@ MPT = GgufArchitecture(
         },
         "transformer.blocks.{i}.",
     ),
-    rules=(_one_key_per_query, _mpt),
+    rules=(_one_key_per_query, _four_times_wide, _mpt),
 )
 
 

@@ -236,6 +236,12 @@ def _jamba(read: MetadataReader) -> Entries:
     }
 
 
+_FEED_FORWARD: Modules = {
+    "ffn_norm": "pre_ff_layernorm",
+    **{f"ffn_{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+}
+"""The MLP of Jamba and Falcon-H1, and the norm before it."""
+
 JAMBA = replace(
     LLAMA,
     model_type="jamba",
@@ -244,12 +250,10 @@ JAMBA = replace(
         {**TOP, "output_norm": "model.final_layernorm"},
         {
             "attn_norm": "input_layernorm",
-            **{f"attn_{x}": f"self_attn.{x}_proj" for x in "qkv"},
-            "attn_output": "self_attn.o_proj",
+            **ATTENTION,
             **_mixer1("mamba"),
             **{f"ssm_{x}_norm": f"mamba.{x}_layernorm" for x in ("dt", "b", "c")},
-            "ffn_norm": "pre_ff_layernorm",
-            **{f"ffn_{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+            **_FEED_FORWARD,
             "ffn_gate_inp": "feed_forward.router",
             **{f"ffn_{x}_exps": Each(f"feed_forward.experts.{{n}}.{x}_proj") for x in ("gate", "up", "down")},
         },
@@ -274,10 +278,7 @@ FALCON_H1 = replace(
             "attn_norm": "input_layernorm",
             **ATTENTION,
             **_mixer("mamba"),
-            "ffn_norm": "pre_ff_layernorm",
-            "ffn_gate": "feed_forward.gate_proj",
-            "ffn_up": "feed_forward.up_proj",
-            "ffn_down": "feed_forward.down_proj",
+            **_FEED_FORWARD,
         },
         PREFIX,
     ),
