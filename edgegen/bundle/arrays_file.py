@@ -1,14 +1,15 @@
-"""Arrays of floats in one file, by name: safetensors, all in float32, written and read without its library."""
+"""Arrays of floats in one file, by name: safetensors, all in float32, of which a reader of our own takes no other."""
 
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save
 
 from edgegen.strict_json import decode
 
@@ -29,15 +30,7 @@ class _Entry:
 
 def arrays_as_bytes(arrays: Arrays) -> bytes:
     """The contents of a file of ``arrays``; the same for the same arrays."""
-    header, place = dict[str, Any](), 0
-    for name, array in sorted(arrays.items()):
-        size = 4 * array.size
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [place, place + size]}
-        place += size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _LENGTH)
-    stored = (np.ascontiguousarray(arrays[name], "<f4").tobytes() for name in header)
-    return b"".join([len(text).to_bytes(_LENGTH, "little"), text, *stored])
+    return save({name: np.ascontiguousarray(array, "<f4") for name, array in arrays.items()})
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
