@@ -104,7 +104,9 @@ CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
         ).split(),
         "GPT2Tokenizer",
     ),
-    **dict.fromkeys("gpt_neox mpt olmo olmo2 olmoe stablelm mamba mamba2 rwkv".split(), "GPTNeoXTokenizer"),
+    **dict.fromkeys(
+        "gpt_neox mpt olmo olmo2 olmoe stablelm mamba mamba2 falcon_mamba rwkv".split(), "GPTNeoXTokenizer"
+    ),
     **dict.fromkeys(
         (
             "llama mistral mistral3 ministral mixtral phi3 phimoe deepseek_v2 deepseek_v3 persimmon jamba jetmoe "
