@@ -57,7 +57,7 @@ function drop(c, title) {
 // Export and import
 
 function exportAll() {
-  const data = JSON.stringify({format: "edgegen-conversations", version: 1, conversations: [...all.values()]}, null, 1);
+  const data = JSON.stringify({format: "edgegen-conversations", version: 1, conversations: [...all.values()], presets}, null, 1);
   const link = h("a", {href: URL.createObjectURL(new Blob([data], {type: "application/json"})), download: `edgegen-conversations-${new Date().toISOString().slice(0, 10)}.json`});
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
@@ -73,7 +73,9 @@ async function importFile(file) {
     if (!keep(STORE + c.id, c)) break;
   }
   if (good.length) open(good[0]);
-  const bad = found.conversations.length - good.length;
-  if (bad) showError(`${file.name}: ${bad} of ${found.conversations.length} conversations are damaged and were left out.`);
-  say(`${good.length} conversations imported.`);
+  const given = Array.isArray(found.presets) ? found.presets : [], added = given.map(checkedPreset).filter(Boolean);
+  const bad = found.conversations.length - good.length + given.length - added.length;
+  if (bad) showError(`${file.name}: ${bad} of ${found.conversations.length + given.length} conversations and presets are damaged and were left out.`);
+  if (added.length && !addPresets(added)) added.length = 0;
+  say(`${good.length} conversations imported${added.length ? `, ${added.length} presets` : ""}.`);
 }

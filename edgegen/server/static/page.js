@@ -23,6 +23,11 @@ function showSampling() {
   for (const [name] of NUMBERS) $("n-" + name).value = typeof settings.numbers[name] === "string" ? settings.numbers[name] : "";
   $("stop-strings").value = settings.stops;
 }
+function showSettings() {
+  showSampling();
+  $("schema").value = settings.schema; $("choices").value = settings.choices; $("grammar").value = settings.grammar; $("most-thoughts").value = settings.thoughts;
+  markSchema();
+}
 function buildPanel() {
   for (const [name, label, , attributes] of NUMBERS) {
     const input = h("input", {id: "n-" + name, type: "number", inputmode: "decimal", ...attributes});
@@ -30,9 +35,7 @@ function buildPanel() {
     input.addEventListener("input", () => { settings.numbers[name] = input.value; keepSettings(); });
     $("sampling").append(h("div", {class: "field"}, h("label", {for: "n-" + name}, label), input));
   }
-  showSampling();
-  $("schema").value = settings.schema; $("choices").value = settings.choices; $("grammar").value = settings.grammar; $("most-thoughts").value = settings.thoughts;
-  markSchema();
+  showSettings();
   $("keys-list").append(...SHORTCUTS.flatMap(([keys, what]) => [h("dt", {}, ...keys.split(" ").map(key => h("kbd", {}, key))), h("dd", {}, what)]));
 }
 function start() {

@@ -548,7 +548,8 @@ def test_presets_that_are_damaged_are_left_out(open_page: Open) -> None:
     page.evaluate("kept => localStorage.setItem('edgegen.presets', JSON.stringify(kept))", kept)
     page.reload()
     page.locator("#chat-welcome .chips button").first.wait_for()
-    assert page.evaluate("presets") == [{"name": "a", "system": "", "numbers": {"top_p": "1"}, "stops": ""}]
+    texts = ("system", "stops", "thinking", "thoughts", "schema", "choices", "grammar")
+    assert page.evaluate("presets") == [{"name": "a", "numbers": {"top_p": "1"}, **dict.fromkeys(texts, "")}]
 
 
 MARKDOWN = [
@@ -898,6 +899,10 @@ def test_export_and_import(open_page: Open, tmp_path: Path) -> None:
     page = open_page()
     send(page, "export me")
     answered(page, 1)
+    page.keyboard.press("Alt+s")
+    page.get_by_label("Grammar").fill("root ::= 'a'")
+    page.get_by_label("Save as a preset").fill("A")
+    page.keyboard.press("Enter")
     with page.expect_download() as download:
         page.get_by_role("button", name="Export", exact=True).click()
     saved = tmp_path / "saved.json"
@@ -905,15 +910,22 @@ def test_export_and_import(open_page: Open, tmp_path: Path) -> None:
     page.get_by_label("Delete “export me”").click()
     page.get_by_role("button", name="Delete it").click()
     wait_for(page, "all.size === 0")
+    page.get_by_role("button", name="Delete the preset").click()
+    page.get_by_role("button", name="Delete it").click()
+    wait_for(page, "presets.length === 0")
     page.locator("#import-file").set_input_files(saved)
     answered(page, 1)
+    page.get_by_label("Grammar").fill("")
+    page.get_by_label("Preset", exact=True).select_option("A")
+    assert page.get_by_label("Grammar").input_value() == "root ::= 'a'"
     assert last_answer(page) == "Answer 1 to export me."
     damaged = json.loads(saved.read_text("utf-8"))
     damaged["conversations"].append({"kind": "chat", "id": "__proto__"})
+    damaged["presets"].append({"name": 1})
     saved.write_text(json.dumps(damaged), "utf-8")
     page.locator("#import-file").set_input_files(saved)
     page.get_by_role("alert").wait_for()
-    assert "saved.json: 1 of 2 conversations are damaged" in page.get_by_role("alert").inner_text()
+    assert "saved.json: 2 of 4 conversations and presets are damaged" in page.get_by_role("alert").inner_text()
 
 
 def test_a_phone_shows_everything_without_scrolling_sideways(open_page: Open) -> None:
@@ -978,6 +990,16 @@ def test_thinking_can_be_switched_where_the_model_s_template_has_a_switch(open_p
     as_it_is, off = server.bodies
     assert as_it_is.keys().isdisjoint({"thinking", "max_thinking_tokens"})
     assert (off["thinking"], off["max_thinking_tokens"]) == (False, 64)
+    page.get_by_label("Save as a preset").fill("Quick")
+    page.keyboard.press("Enter")
+    page.get_by_label("Thinking", exact=True).select_option("on")
+    page.get_by_label("Max thinking tokens").fill("")
+    preset = page.get_by_label("Preset", exact=True)
+    assert preset.input_value() == "", "no longer what is set"
+    preset.select_option("Quick")
+    send(page, "hello")
+    answered(page, 3)
+    assert (server.bodies[-1]["thinking"], server.bodies[-1]["max_thinking_tokens"]) == (False, 64)
     page.reload()
     page.locator("#thinking:visible").wait_for()
     assert page.locator("#thinking").input_value() == "off"
