@@ -2,11 +2,11 @@
 
     python -m tests.long.soak_server [--minutes N] [--disconnects N] [--terminations N]
 
-Eight clients stream completions, each of which must equal that of the same request sent alone. Beside them, clients
-disconnect at random points: amid the head of a request, its body, or its answer. Every half minute the server's own
-memory (anonymous pages), file descriptors and threads are printed. After the first fifth of the time memory may grow by
-2%, and once the clients are gone there are no more descriptors and threads than before they came. The server's log must
-stay empty.
+Eight clients stream answers on all wires (OpenAI's three, Anthropic's, ollama's two and llama-server's), each of which
+must equal that of the same request sent alone. Beside them, a client asks how the server is, and others disconnect at
+random points: amid the head of a request, its body, or its answer. Every half minute the server's own memory (anonymous
+pages), file descriptors and threads are printed. After the first fifth of the time memory may grow by 2%, and once the
+clients are gone there are no more descriptors and threads than before they came. The server's log must stay empty.
 
 Then servers with running streams get SIGTERM at random moments: each stream ends with an answer or an error, and each
 server with exit code 0.
@@ -29,56 +29,65 @@ from typing import Any
 
 from bench.compare.memory import status_bytes
 from edgegen.bundle.store import DEFAULT_MODEL
+from tests.long.wires import WIRES, Wire
 from tests.runtime.server.serving import serving
 
 STREAMS = 8
 PAUSE = 30.0
 SEEDS = 1000
+LOOKS = ("/health", "/metrics", "/slots", "/props", "/v1/models", "/api/tags", "/api/ps")
 WORDS = "once upon a time there was little girl named lily who loved to play with her dog in park and mom said".split()
 
 
 class Client:
-    """Sends completions to one server; the same seed gives the same request."""
+    """Sends requests to one server, on all wires; the same seed gives the same request on the same wire."""
 
     def __init__(self, address: str) -> None:
         self._place = address.removeprefix("http://")
 
-    def request(self, seed: int) -> bytes:
+    @staticmethod
+    def wire(seed: int) -> Wire:
+        return [*WIRES.values()][seed % len(WIRES)]
+
+    @staticmethod
+    def _asked(seed: int) -> tuple[str, int, int | None]:
+        """The prompt, the most tokens, and the seed of sampling."""
         random = Random(seed)
         prompt = " ".join(random.choices(WORDS, k=random.randint(3, 60)))
-        how = {"seed": seed} if random.random() < 0.5 else {"temperature": 0}
-        return json.dumps(
-            {"model": DEFAULT_MODEL, "prompt": prompt, "max_tokens": random.randint(4, 80), "stream": True, **how}
-        ).encode()
+        return prompt, random.randint(4, 80), seed if random.random() < 0.5 else None
+
+    def request(self, seed: int) -> bytes:
+        return json.dumps({"model": DEFAULT_MODEL, **self.wire(seed).body(*self._asked(seed))}).encode()
 
     def size(self, seed: int) -> int:
         """About how many tokens the KV cache holds at the end of a request."""
-        asked = json.loads(self.request(seed))
-        return 3 * len(asked["prompt"].split()) // 2 + asked["max_tokens"]
+        prompt, most, _ = self._asked(seed)
+        return 3 * len(prompt.split()) // 2 + most
 
     def stream(self, seed: int) -> tuple[str, str]:
-        """The text of a completion, and how it ended: a finish reason, ``error``, or ``cut``."""
+        """The text of an answer, and how it ended: a finish reason, ``error``, or ``cut``."""
+        wire = self.wire(seed)
         with closing(HTTPConnection(self._place, timeout=120)) as connection:
-            connection.request("POST", "/v1/completions", self.request(seed), {"Content-Type": "application/json"})
+            connection.request("POST", wire.path, self.request(seed), {"Content-Type": "application/json"})
             answer = connection.getresponse()
             if answer.status != 200:
                 answer.read()
                 return "", "error"
-            text, end = "", "cut"
-            for line in answer:
-                field, _, event = line.decode().strip().partition(": ")  # a keep-alive is a comment, without a field
-                if field == "data" and event != "[DONE]":
-                    chunk = json.loads(event)
-                    if "error" in chunk:
-                        return text, "error"
-                    text += chunk["choices"][0]["text"]
-                    end = chunk["choices"][0]["finish_reason"] or end
-            return text, end
+            return wire.read(answer)
+
+    def look(self, path: str) -> int:
+        """The status of a page that says how the server is."""
+        with closing(HTTPConnection(self._place, timeout=120)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
 
     def leave(self, random: Random) -> None:
         """Connect, send some of a request, perhaps read some of its answer, and go away."""
-        body = self.request(random.randrange(SEEDS))
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: {self._place}\r\nContent-Type: application/json\r\n"
+        seed = random.randrange(SEEDS)
+        body, path = self.request(seed), self.wire(seed).path
+        head = f"POST {path} HTTP/1.1\r\nHost: {self._place}\r\nContent-Type: application/json\r\n"
         whole = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         sent = whole if random.random() < 0.6 else whole[: random.randrange(len(whole))]
         host, _, port = self._place.partition(":")
@@ -113,7 +122,8 @@ def soak(minutes: float, disconnects: int) -> None:
         # A pipe that is full would stop the server at its next word.
         listener = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
         listener.start()
-        right = {seed: client.stream(seed) for seed in range(60)}
+        right = {seed: client.stream(seed) for seed in range(20 * len(WIRES))}
+        assert not {end for _, end in right.values()} & {"error", "cut"}, right
         longest = sorted(range(SEEDS), key=client.size)[-2 * STREAMS :]
         with ThreadPoolExecutor(2 * STREAMS) as together:  # the KV cache and the pool of threads are as large as ever
             list(together.map(client.stream, longest * 2))
@@ -136,7 +146,12 @@ def soak(minutes: float, disconnects: int) -> None:
                 client.leave(random)
                 asked["left"] += 1
 
-        threads = [threading.Thread(target=read, args=(n,)) for n in range(STREAMS)] + [threading.Thread(target=leave)]
+        def look() -> None:
+            while not stop.wait(1):
+                wrong.extend(f"{path}: {status}" for path in LOOKS if (status := client.look(path)) != 200)
+
+        threads = [threading.Thread(target=read, args=(n,)) for n in range(STREAMS)]
+        threads += [threading.Thread(target=leave), threading.Thread(target=look)]
         begin, samples = time.monotonic(), list[tuple[float, dict[str, int]]]()
         for thread in threads:
             thread.start()
