@@ -1,4 +1,4 @@
-"""Compare `edgegen serve` with llama.cpp's servers: latency of tokens and throughput under 1, 4 and 8 clients.
+"""Compare `edgegen serve` with llama.cpp's servers: latency of tokens and throughput under 1, 4, 8 and 16 clients.
 
     python -m bench.serve G --work /tmp/bench                     # random weights in the shape of GPT-2 small
     python -m bench.serve FOLDER --work /tmp/bench --reuse        # a checkpoint: GPT-2, GPT-NeoX, Llama or Qwen2
@@ -41,7 +41,7 @@ MOST_CONTEXT = 1024
 class Plan:
     """How often what is asked."""
 
-    clients: tuple[int, ...] = (1, 4, 8)
+    clients: tuple[int, ...] = (1, 4, 8, 16)
     rounds: int = 3
     requests: int = 3
     tokens: int = 32
