@@ -49,6 +49,8 @@ FILES = {
     "runtime/sampling/test_llamacpp_goldens.py": "golden",
     "runtime/scoring/test_scoring_against_transformers.py": "parity",
     "runtime/server_page/test_browser.py": "e2e",
+    "runtime/server_page/test_browser_answers.py": "e2e",
+    "runtime/server_page/test_browser_settings.py": "e2e",
     "runtime/server/test_lm_eval.py": "parity",
     "runtime/server/test_messages_client.py": "e2e",
     "runtime/server/test_process.py": "e2e",

@@ -4,14 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.runtime.server_page.browsing import PHONE, Open, wait_for
 from tests.runtime.server_page.fake_server import KEY, FakeServer
-from tests.runtime.server_page.test_browser import PHONE, Open, browser, open_page, server, wait_for
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-__all__ = ["browser", "open_page", "server"]
 
 pytestmark = pytest.mark.slow
 
