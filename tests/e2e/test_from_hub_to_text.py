@@ -102,6 +102,38 @@ def test_export_by_hub_id_then_generate_by_name(edgegen: Edgegen, hub: StandInHu
     }
 
 
+WINDOWED = """
+import sys
+import traceback
+from pathlib import Path
+
+sys.stdin = sys.stdout = sys.stderr = None
+
+from edgegen import LLM
+from edgegen_export.checkpoint import hub
+from edgegen_export.pipeline import export
+
+hub._LONG_BYTES = 0
+try:
+    export("gpt2", Path("bundle"))
+    with LLM.load("bundle") as llm:
+        answer = str(len(llm.generate("Hello", max_new_tokens=12).token_ids))
+except BaseException:
+    answer = traceback.format_exc()
+Path("answer.txt").write_text(answer)
+"""
+"""An app whose downloads are all long enough for a bar, and that has no console to show one in."""
+
+
+def test_an_app_without_a_console_exports_and_generates(hub: StandInHub, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "export")])
+    own = hub.environment(tmp_path / "hf") | {"PYTHONPATH": path, "EDGEGEN_HOME": str(tmp_path / "home")}
+    app = [sys.executable, "-c", WINDOWED]
+    done = subprocess.run(app, env=own, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (tmp_path / "answer.txt").read_text() == "12"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.slow
 def test_an_adapter_of_the_hub_is_merged_in_and_recorded(edgegen: Edgegen, hub: StandInHub, tmp_path: Path) -> None:
     exported = edgegen("export", "gpt2", "--adapter", "me/lora")

@@ -330,7 +330,8 @@ def _quiet() -> Generator[Bar]:
 
     @contextmanager
     def bar(nbytes: int | None) -> Generator[None]:
-        shown = (nbytes or 0) >= _LONG_BYTES and sys.stderr.isatty()
+        # A windowed app has no standard error.
+        shown = (nbytes or 0) >= _LONG_BYTES and sys.stderr is not None and sys.stderr.isatty()  # pyright: ignore[reportUnnecessaryComparison]
         if shown:
             enable_progress_bars()
         try:
