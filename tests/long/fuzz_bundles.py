@@ -1,10 +1,11 @@
 """Mutated bundles: refused, or loaded and run by ONNX Runtime, in limited memory, without a crash.
 
-    python -m tests.long.fuzz_bundles [--count 100000] [--first 0] [--seed 0]
+    python -m tests.long.fuzz_bundles [--count 100000] [--first 0] [--seed 0] [--bundle stories]
 
-One file of the embedded bundle is changed: mostly a graph, byte by byte, else ``edgegen.json`` or another JSON file,
-value by value or byte by byte. Graphs are checked as verification checks them; what passes is loaded, and generates
-two tokens. A signal, an error that is not edgegen's, more than the time, and more than twice the memory are failures.
+One file of a bundle, the embedded one by default, is changed: mostly a graph, byte by byte, else ``edgegen.json`` or
+another JSON file, value by value or byte by byte. Graphs are checked as verification checks them; what passes is
+loaded, and generates two tokens. A signal, an error that is not edgegen's, more than the time, and more than twice the
+memory are failures.
 """
 
 import random
@@ -24,9 +25,9 @@ OF_GRAPHS = 0.9
 OPTIONS = EngineOptions(threads=1, verify="never")
 
 
-def prepare(root: Path) -> Try:
-    """A copy of the bundle, whose files are changed in place."""
-    bundle = Bundle.open(shutil.copytree(BundleStore().resolve(DEFAULT_MODEL), root / "bundle"))
+def prepare(root: Path, name: str) -> Try:
+    """A copy of the bundle ``name``, whose files are changed in place."""
+    bundle = Bundle.open(shutil.copytree(BundleStore().resolve(name), root / "bundle"))
     sizes, variant = {"weights.data": bundle.weights_size}, bundle.variant
     graphs = [bundle.file(name) for name in (variant.prefill, variant.decode)]
     others = [
@@ -61,4 +62,4 @@ def prepare(root: Path) -> Try:
 
 
 if __name__ == "__main__":
-    main("tests.long.fuzz_bundles", "Mutate bundles, and run those that pass.", prepare)
+    main("tests.long.fuzz_bundles", "Mutate bundles, and run those that pass.", prepare, bundle=DEFAULT_MODEL)

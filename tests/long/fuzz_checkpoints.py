@@ -26,7 +26,7 @@ COMPARED = 0.1
 GFLOPS = 100.0
 
 
-def prepare(root: Path) -> Try:
+def prepare(root: Path, _bundle: str) -> Try:
     """The checkpoints, whose files are changed in place."""
     warnings.simplefilter("ignore")
     sources = write_sources(root)

@@ -34,22 +34,30 @@ Try = Callable[[random.Random | None], str]
 """Makes a mutant (by no chance: unchanged material), tries it, and says how it ended, or raises edgegen's error."""
 
 
-def main(module: str, what: str, prepare: Callable[[Path], Try]) -> None:
-    """Run the mutants that the command line asks for; the exit code is 1 if one failed."""
+def main(module: str, what: str, prepare: Callable[[Path, str], Try], *, bundle: str = "") -> None:
+    """Run the mutants that the command line asks for; the exit code is 1 if one failed.
+
+    ``prepare`` makes the material in a folder, of the bundle that the command line names, ``bundle`` by default.
+    """
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0, help="number of the first")
     parser.add_argument("--seed", type=int, default=0)
+    if bundle:
+        parser.add_argument("--bundle", default=bundle, help="a folder, or a name in the store")
+    else:
+        parser.set_defaults(bundle="")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        _try_all(prepare(args.child), args.seed, args.first, args.count)
+        _try_all(prepare(args.child, args.bundle), args.seed, args.first, args.count)
         return
     ends, failures, peak, told = Counter[str](), 0, 0.0, time.monotonic()
+    of = [f"--bundle={args.bundle}"] if args.bundle else []
     next_, last = args.first, args.first + args.count
     while next_ < last:
         with tempfile.TemporaryDirectory() as root:
-            command = [sys.executable, "-W", "ignore", "-m", module, f"--child={root}", f"--seed={args.seed}"]
+            command = [sys.executable, "-W", "ignore", "-m", module, f"--child={root}", f"--seed={args.seed}", *of]
             command += [f"--first={next_}", f"--count={min(TOGETHER, last - next_)}"]
             child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, stderr=subprocess.DEVNULL)
             assert child.stdout
