@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CHECKPOINT = ROOT / "models" / "stories"
 USER = "C:\\users\\Zoë Ünïcode 山"
-"""Whose store and exports are there: the names of folders are not ASCII."""
+"""Whose bundles and exports are there; make_python.py puts the profile there too. The names are not ASCII."""
 LONGEST_S = 600
 """Of one process under Wine, before it is ended."""
 
@@ -31,15 +31,24 @@ EXPORTED = ("int8", "fp32")
 
 SUITES: dict[str, list[str]] = {
     "server": ["tests/runtime/server", "--ignore=tests/runtime/server/test_schemathesis.py"],  # not installed there
-    "batch": ["tests/runtime/batch", "tests/cli/test_batch.py"],
+    "batch": ["tests/runtime/batch", "tests/cli/test_batch.py", "--ignore=tests/runtime/batch/test_ray.py"],
     "verbs": ["tests/cli/test_verbs.py"],
-    "generate": ["tests/cli/test_generate.py"],
-    "bundle": ["tests/runtime/bundle", "tests/export/output"],
+    "generate": [
+        "tests/cli/test_generate.py",
+        "-k",
+        "not (SamplingFlags or StoppingFlags or Speculation or Constraints)",
+    ],
+    "bundle": [
+        "tests/runtime/bundle",
+        "tests/export/output",
+        "--ignore=tests/export/output/test_estimate.py",
+        "--deselect=tests/runtime/bundle/test_manifest_digest.py::test_no_flipped_bit_passes",
+    ],
     "model": ["tests/runtime/model"],
     "kernels": ["tests/kernels"],
     "system": ["tests/runtime/system", "tests/cli/test_systems.py"],
 }
-"""Those that take longest come first."""
+"""Those that take longest come first. What no system can change, numbers above all, is left to Linux's runs."""
 LIBRARIES = ("ucrtbase", "wucrt", "bcryptprimitives", "dxgi")
 """What a program needs beside it that Wine does not have; make_python.py compiles them."""
 BY_NAME_ONLY = ("server",)
@@ -95,7 +104,7 @@ class Windows:
 
         ``display``: windows are shown on a display that nobody sees.
         """
-        ours = {"OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "EDGEGEN_HOME": f"{USER}\\home"}
+        ours = {"OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         if data := os.environ.get("EDGEGEN_TEST_DATA"):
             ours["EDGEGEN_TEST_DATA"] = on_drive_z(Path(data).resolve())
         if tests:
@@ -190,17 +199,22 @@ def desktop(windows: Windows) -> dict[str, bool]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     app, to = examples / "frozen_app.py", "C:\\desktop"
-    options = ["--noconfirm", "--log-level", "ERROR", "--distpath", to, "--workpath", f"{to}\\work", "--specpath", to]
-    frozen = windows.run(["-m", "PyInstaller", *options, on_drive_z(app)])
-    program = folder / "frozen_app" / "frozen_app.exe"
-    if program.is_file():
-        for name in LIBRARIES:
-            shutil.copyfile(windows.folder / "python" / f"{name}.dll", program.with_name(f"{name}.dll"))
-        start = f"import subprocess, sys; sys.exit(subprocess.run([r'{to}\\frozen_app\\frozen_app.exe']).returncode)"
-        frozen = windows.run(["-c", start])
-    found["frozen app"] = frozen.stdout == here(str(app))
-    if not found["frozen app"]:
-        print(f"frozen app: {frozen.stdout.strip()} {frozen.stderr.strip()[-2000:]}", flush=True)
+    expected = here(str(app))
+    options = ["--noconfirm", "--log-level", "ERROR", "--workpath", f"{to}\\work", "--specpath", to]
+    for name, more, written in (("frozen app", [], None), ("windowed frozen app", ["--windowed"], "answers.txt")):
+        at = "windowed" if more else "console"
+        done = windows.run(["-m", "PyInstaller", *options, *more, "--distpath", f"{to}\\{at}", on_drive_z(app)])
+        program = folder / at / "frozen_app" / "frozen_app.exe"
+        if program.is_file():
+            for library in LIBRARIES:
+                shutil.copyfile(windows.folder / "python" / f"{library}.dll", program.with_name(f"{library}.dll"))
+            command = [f"{to}\\{at}\\frozen_app\\frozen_app.exe", *([f"{to}\\{written}"] if written else [])]
+            done = windows.run(["-c", f"import subprocess, sys; sys.exit(subprocess.run({command!r}).returncode)"])
+        answers = folder / written if written else None
+        text = answers.read_text("utf-8") + "\n" if answers and answers.is_file() else done.stdout
+        found[name] = text == expected
+        if not found[name]:
+            print(f"{name}: {done.stdout.strip()} {done.stderr.strip()[-2000:]}", flush=True)
     if shutil.which("xvfb-run"):
         driver = ROOT / "tests" / "e2e" / "tkinter_window.py"
         window = windows.run([on_drive_z(driver), on_drive_z(examples / "tkinter_chat.py")], display=True)

@@ -28,6 +28,11 @@ OURS = ("ucrtbase", "dxgi")
 """Libraries that Wine has too, and that each of `PROGRAMS` loads from its own folder."""
 PROGRAMS = ("python.exe", "frozen_app.exe")
 
+PROFILES = "C:\\users\\Zoë Ünïcode 山"
+"""Where Windows has the profiles of users, their data and temporary files among them: no ASCII."""
+
+PROFILE_LIST = r"HKLM\Software\Microsoft\Windows NT\CurrentVersion\ProfileList"
+
 TCL = Path("/usr/share/tcltk")
 """Where Debian has the scripts of Tcl/Tk 8.6, which are the same on every system."""
 
@@ -153,12 +158,17 @@ def make(folder: Path, requirements: list[str], constraints: Path | None) -> Non
 
 
 def make_prefix(prefix: Path) -> None:
-    """A Windows of Wine's, in which `PROGRAMS` load `OURS`."""
+    """A Windows of Wine's, in which `PROGRAMS` load `OURS`, whose users have their profiles in `PROFILES`."""
     keys = [rf"HKCU\Software\Wine\AppDefaults\{program}\DllOverrides" for program in PROGRAMS]
+    temporary = PROFILES + "\\Temp"
+    (prefix / "drive_c" / temporary.replace("\\", "/").removeprefix("C:/")).mkdir(parents=True)
     own = {"WINEPREFIX": str(prefix), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "winemenubuilder.exe=d"}
     for command in (
         ["wineboot", "-i"],
         *(["wine", "reg", "add", key, "/v", one, "/d", "native", "/f"] for key in keys for one in OURS),
+        ["wine", "reg", "add", PROFILE_LIST, "/v", "ProfilesDirectory", "/t", "REG_EXPAND_SZ", "/d", PROFILES, "/f"],
+        *(["wine", "reg", "add", r"HKCU\Environment", "/v", name, "/d", temporary, "/f"] for name in ("TEMP", "TMP")),
+        ["wineserver", "-k"],  # profiles are read when Windows starts
     ):
         # Not captured: Wine's server outlives the command and would keep a pipe open.
         null = subprocess.DEVNULL
