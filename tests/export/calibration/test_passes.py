@@ -1,12 +1,14 @@
-"""Layers that run again: what calibration sees of their matrices, in all passes together.
+"""Layers that run again: what calibration sees of their matrices in all passes, and what a bundle stores of them, once.
 
 The same model with a copy of its tensors for each pass says what that has to be.
 """
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 
@@ -20,6 +22,7 @@ from edgegen_export.families.passes import in_passes
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.fused import fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
+from edgegen_export.pipeline import export
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import round_rows
 from edgegen_export.quantize.recipe import CALIBRATED, FOUR_BITS, ROUNDED, Scheme
@@ -27,6 +30,8 @@ from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.calibration.test_calibrate import HELD_OUT, IDS, PLAIN
 from tests.export.quantize.test_smoothing import random_tensors
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of
 
 Array = NDArray[np.float32]
 
@@ -124,6 +129,28 @@ def test_smoothing_leaves_the_logits_as_they_are(scheme: Scheme, tmp_path: Path)
     before, after = (model.logits(model.hidden([IDS])[0].reshape(-1, 64)) for model in (reference, smoothed))
     assert made.tensors["layers.0.attn_norm.weight"] is not TENSORS["layers.0.attn_norm.weight"]
     np.testing.assert_allclose(after, before, atol=1e-3 * np.abs(before).max())
+
+
+@pytest.mark.parametrize("scheme", ["fp32", "int8", "int4"])
+def test_weights_are_stored_once(scheme: Scheme, tmp_path: Path) -> None:
+    case = next(case for case in CASES if str(case) == "hrm_text: base")
+    bundle, report = export(str(checkpoint_of(case, tmp_path / "checkpoint")), tmp_path / "bundle", scheme=scheme)
+    graph = onnx.ModelProto.FromString(bundle.file(bundle.variant.prefill).read_bytes()).graph
+    stored = [one.name for one in graph.initializer if one.name.startswith("layers.")]
+    of_passes = {name for name in stored if name.endswith(("_scale", "_scale.float32"))}
+    layers = {int(re.findall(r"\d+", name)[0]) for name in {*stored} - of_passes}
+    assert layers == {0, 1, 6, 7}  # of 16 that run
+    assert len(stored) == len({*stored})
+    assert bundle.manifest.model.num_layers == len(bundle.variant.kv.layers) == 16
+    assert bundle.variant.kv.bytes_per_token % 16 == 0
+    once = sum(np.prod(one.dims) for one in graph.initializer if one.name.endswith(".weight") and scheme == "fp32")
+    assert once in (0, bundle.manifest.model.parameters + norm_weights(graph))
+    assert report.preferred.max_logprob_diff < (1e-3 if scheme == "fp32" else 2)
+
+
+def norm_weights(graph: onnx.GraphProto) -> int:
+    """Of norms that have none in the checkpoint."""
+    return sum(int(np.prod(one.dims)) for one in graph.initializer if "norm.weight" in one.name)
 
 
 def test_estimates_count_weights_once_and_passes_as_they_run() -> None:
