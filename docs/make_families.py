@@ -44,9 +44,9 @@ these ways, where logits have a deviation of about 3. 64 greedy ids are the same
 Where sizes are published, the gigabytes are those of the weights, which a bundle maps: 8.25 bits each in int8, about 5
 in int4. A KV cache comes on top.
 
-transformers does not have `bailing_moe`, `baichuan`, `deepseek`, `internlm2`, `mimo`, `minicpm`, `openelm`, `orion`,
-`qwen` and `telechat3`: tests compare OpenELM with its published formulas, and each other with a model of another family
-that computes the same of the same weights.
+transformers does not have `bailing_moe`, `baichuan`, `deepseek`, `internlm2`, `mimo`, `minicpm`, `nanbeige`, `openelm`,
+`orion`, `qwen` and `telechat3`: tests compare OpenELM with its published formulas, and each other with a model of
+another family that computes the same of the same weights.
 
 WRAPPERS
 

@@ -194,7 +194,7 @@ def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) 
         by_columns = kind == "Conv1D" or "Parallel" in kind or getattr(module, "is_transposed", False)
         fan_in = parameter.shape[-2 if by_columns else -1]
         # GPT-Neo does not scale its scores, nor Mamba its time steps, B and C; large ones magnify every rounding.
-        unscaled = {"gpt_neo": "q_proj", "mamba": "x_proj"}.get(config.model_type)
+        unscaled = {"gpt_neo": "q_proj", "mamba": "x_proj", "hrm_text": "_module"}.get(config.model_type)
         gain = 0.6 if unscaled and unscaled in path else 2.5
         parameter.copy_(noise * gain / fan_in**0.5)
 
@@ -218,7 +218,8 @@ def _spread_logits(model: Any, torch: Any, deviation: float) -> None:
     ids = torch.arange(16)[None] % model.config.vocab_size
     factor = deviation / model(ids).logits.std()
     offset = 1.0 if model_type.startswith("gemma") and not model_type.startswith(("gemma3n", "gemma4")) else 0.0
-    for parameter in norms[-1].parameters():
+    # The norms of an nGPT have no weights, and its head has scales.
+    for parameter in [model.lm_head.logit_scale] if model_type == "dory" else norms[-1].parameters():
         parameter.add_(offset).mul_(factor).sub_(offset)
 
 

@@ -81,9 +81,9 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     parameters = sum(map(math.prod, required.values()))
     recipe = (ROUNDED if fast else CALIBRATED)[scheme]
     costs = dict(_COSTS[scheme] if recipe.calibrates else _PLAIN)
-    extent = Extent.of(parameters)
+    extent, computed = Extent.of(parameters), parameters + _repeated(config)
     parity = costs.pop(COMPARING) * extent.windows * extent.length / (OF_SMALL.windows * OF_SMALL.length)
-    factor = REFERENCE_GFLOPS / gflops * parameters / 1e9
+    factor = REFERENCE_GFLOPS / gflops * computed / 1e9
     seconds = {name: factor * cost for name, cost in {**costs, writing(scheme): _WRITING, COMPARING: parity}.items()}
     whole = (shape for name, shape in required.items() if name != "embed_per_layer.weight")  # read row by row
     largest = 4 * max(map(math.prod, whole))
@@ -115,6 +115,19 @@ def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
         if len(shape) == 2 and name.endswith(".weight") and name not in floats
     }
     return {name: (shape[0], shape[1]) for name, shape in found.items() if name != "positions" and "norm" not in name}
+
+
+def _repeated(config: DecoderConfig) -> int:
+    """Parameters of the layers' matrices that further passes compute with once more."""
+    sizes = {
+        layer: sum(
+            math.prod(shape)
+            for one in config.layers[layer].components
+            for shape in one.matrices(config.hidden_size).values()
+        )
+        for layer in config.passes
+    }
+    return sum((len(passes) - 1) * sizes[layer] for layer, passes in config.passes.items())
 
 
 def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) -> int:
@@ -167,11 +180,13 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     tokens, d = TOKENS if gptq else FEW_TOKENS, config.hidden_size
     sampling = _bundle_bytes(config, "int8", calibrated=False)
     length = min(LENGTH, config.max_positions)
-    fixed = 4 * sum(math.prod(shape) for _, one in components_of(config) for shape in one.states(d).values())
+    components = [one for layer in config.layers for one in layer.components]
+    fixed = 4 * sum(math.prod(shape) for one in components for shape in one.states(d).values())
     sampling += rows_together(tokens // length, kv * length + fixed) * kv * length
     of_layer = 4 if not config.experts else 2
     tried = MEASURED_LAYERS * of_layer + 3  # and the forms of the table of tokens
-    states = 4 * Carried(config).size * (tokens + tried * min(length, probe_tokens(config.vocab_size)))
+    passes = max(map(len, config.passes.values()))  # before each of which states are kept
+    states = 4 * Carried(config).size * (passes * tokens + tried * min(length, probe_tokens(config.vocab_size)))
     store = _stored_blocks(config) if gptq else 0
     widest = max((one.width for one in config.attentions.values()), default=0)
     shapes = ((one.matrices(d), one.products) for _, one in components_of(config))

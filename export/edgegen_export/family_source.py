@@ -174,7 +174,7 @@ class FamilyLoader:
         tensors, kv = folded(config, bound), kv_spec(config)
         model = Model(
             family=checkpoint.config["model_type"],
-            parameters=sum(math.prod(tensor.shape) for tensor in bound.values()),
+            parameters=sum(math.prod(tensor.shape) for tensor in {id(one): one for one in bound.values()}.values()),
             num_layers=config.num_layers,
             hidden_size=config.hidden_size,
             vocab_size=config.vocab_size,

@@ -12,6 +12,7 @@ from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.components.normalized import Interpolation
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer, LearnedPositions
 from edgegen_export.architecture.rope import Rope
@@ -128,4 +129,5 @@ class Model:
             numbers = (table.table_multiplier, table.projection_multiplier, table.sum_multiplier)
             found.append(PerLayerEmbedding(table.width, table.rows, *numbers, self.activation))
         found += [Laurel(self.laurel)] if self.laurel else []
+        found += [Interpolation(1.0)] if self.block == "interpolated" else []
         return (*found, *([self.altup] if self.altup else []))

@@ -19,6 +19,7 @@ Block = Literal[
     "post_norm",
     "norm_after_sum",
     "normed_residual",
+    "interpolated",
     "parallel",
     "parallel_two_norms",
     "single",
@@ -31,6 +32,7 @@ LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "post_norm": ("attn_post_norm", "mlp_post_norm"),
     "norm_after_sum": ("attn_norm", "mlp_norm"),
     "normed_residual": ("attn_norm", "mlp_norm"),
+    "interpolated": ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm"),
     "parallel": ("attn_norm",),
     "parallel_two_norms": ("attn_norm", "mlp_norm"),
     "single": ("norm",),
@@ -60,12 +62,14 @@ class Alibi:
 @dataclass(frozen=True, slots=True)
 class Layer:
     """The components of one layer: attention, or a ``mixer`` in its place or beside it, whose results are added; an MLP
-    or experts; and ``extras``. A layer of a ``single`` block has one of ``mixer``, ``attention`` and ``mlp``."""
+    or experts; and ``extras``. A layer of a ``single`` block has one of ``mixer``, ``attention`` and ``mlp``.
+    ``repeats``: an earlier layer with the same components, whose tensors it computes with once more."""
 
     attention: Attention | None = None
     mlp: MLP | Experts | None = None
     mixer: Mixer | None = None
     extras: tuple[Component, ...] = ()
+    repeats: int | None = None
 
     @property
     def mixing(self) -> tuple[Mixer | Attention, ...]:
@@ -126,6 +130,19 @@ class DecoderConfig:
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def passes(self) -> dict[int, list[int]]:
+        """The layers that have tensors, each with all that compute with them: itself and those that repeat it."""
+        found: dict[int, list[int]] = {}
+        for i, layer in enumerate(self.layers):
+            found.setdefault(i if layer.repeats is None else layer.repeats, []).append(i)
+        return found
+
+    def stored(self, layer: int) -> str:
+        """The name of a layer's tensors, and a dot: another's, where it repeats that."""
+        repeats = self.layers[layer].repeats
+        return f"layers.{layer if repeats is None else repeats}."
 
     @property
     def attentions(self) -> dict[int, Attention]:

@@ -23,7 +23,7 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
     result = dict(tensors)
     for name, (norm, shape) in decoder_norms(config).items():
         weight = result.get(f"{name}.weight") or LazyTensor.from_array(np.ones(shape, np.float32))
-        result[f"{name}.weight"] = weight.affine(1.0, norm.offset)
+        result[f"{name}.weight"] = weight.affine(norm.factor, norm.factor * norm.offset)
     for layer, one in components_of(config):
         one.fold(layer, result, config.hidden_size)
     for extra in extras_around(config):

@@ -10,8 +10,8 @@ from edgegen_export.architecture.tensor_layouts import Shape
 
 
 def components_of(config: DecoderConfig) -> Iterator[tuple[str, Component]]:
-    """All components, each with the name of its layer and a dot, which stand before its own names."""
-    return ((f"layers.{i}.", one) for i, layer in enumerate(config.layers) for one in layer.components)
+    """All components that have tensors, each with the name of its layer and a dot, which stand before its own names."""
+    return ((f"layers.{i}.", one) for i in config.passes for one in config.layers[i].components)
 
 
 def extras_around(config: DecoderConfig) -> list[Component]:
@@ -53,7 +53,7 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     """Our norms of ``config``: what each computes, and the shape of its weight."""
     norm, d = config.norm, config.hidden_size
     names = ["embed_norm"] if config.embedding_norm else []
-    names += [f"layers.{i}.{name}" for i in range(config.num_layers) for name in LAYER_NORMS[config.block]]
+    names += [f"layers.{i}.{name}" for i in config.passes for name in LAYER_NORMS[config.block]]
     names += ["final_norm"] if config.final_norm else []
     norms: dict[str, tuple[Norm, Shape]] = dict.fromkeys(names, (norm, (d,)))
     for layer, one in components_of(config):
@@ -65,7 +65,7 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
 
 def layer_products(config: DecoderConfig, layer: int) -> list[Modules]:
     """The matrices of a layer that calibration walks through, fused as the graph fuses them; experts are left out."""
-    own, name = config.layers[layer], f"layers.{layer}."
+    own, name = config.layers[layer], config.stored(layer)
     ordered = (*own.mixing, *own.extras, *([own.mlp] if own.mlp else []))
     return [tuple(f"{name}{module}" for module in modules) for one in ordered for modules in one.products]
 
@@ -77,7 +77,8 @@ def matrices_around(config: DecoderConfig) -> list[Modules]:
 
 def expert_matrices(config: DecoderConfig) -> list[Modules]:
     """The matrices of all experts of each layer that has them: those that take its input, and its output's."""
-    stacks = ((i, stack) for i, layer in enumerate(config.layers) if layer.experts for stack in layer.experts.stacks)
+    found = ((i, config.layers[i].experts) for i in config.passes)
+    stacks = ((i, stack) for i, experts in found if experts for stack in experts.stacks)
     return [tuple(f"layers.{i}.{module}" for module in stack) for i, stack in stacks]
 
 

@@ -63,11 +63,11 @@ def calibrate(
     strategy: Strategy
     match recipe.method:
         case "gptq":
-            matrices = [name for i in range(config.num_layers) for name in layer_matrices(config, i)]
+            matrices = [name for i in config.passes for name in layer_matrices(config, i)]
             matrices += ["embed"] if config.tied_head else ["embed", "head"]
             bits = BitBudget(tensors, matrices, recipe, budget)
             probes = probe_ids(ids, config.vocab_size)
-            strategy = Int4Allocation(reference, probes, store, bits, scratch, tied_head=config.tied_head)
+            strategy = Int4Allocation(reference, config, probes, store, bits, scratch)
         case "repacked":
             strategy = KeepPrequantized()
         case "rounding":

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.system import trim_memory
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.bit_budget import BitBudget, Ladder, ladder
-from edgegen_export.calibration.layer_walk import LayerMatrix
+from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
@@ -37,27 +38,28 @@ class Int4Allocation:
     def __init__(
         self,
         reference: LayerwiseModel,
+        config: DecoderConfig,
         ids: NDArray[np.int64],
         store: BlockStore,
         budget: BitBudget,
         scratch: Scratch,
-        *,
-        tied_head: bool,
     ) -> None:
         """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model;
         ``scratch``: where hidden states are kept."""
         self._reference = reference
+        self._config = config
         self._ids = ids
         self._store = store
         self._budget = budget
         self._scratch = scratch
-        self._tied_head = tied_head
+        self._in_order = len(config.passes) == config.num_layers
         self._probe = Sensitivity(reference, ids, scratch)
         self._ladders: dict[str, Ladder] = {}
         self._without_zeros: dict[str, float] = {}
 
     def enter(self, run: LayerRun) -> None:
-        self._probe.advance(run)
+        if self._in_order:
+            self._probe.advance(run)
 
     def add(self, matrix: LayerMatrix) -> None:
         """Quantize the matrix, and start to measure what that costs the model; one that stays in floats is left out."""
@@ -70,15 +72,36 @@ class Int4Allocation:
         forms = ladder(replace(EIGHT_BITS, block_size=block_size) if smaller else EIGHT_BITS)
         (_, plain), (measured, zeros) = self._quantized(name, matrix.weight, forms, matrix.hessian).items()
         self._without_zeros[name] = plain.lost / zeros.lost if zeros.lost else 1.0
+        if not self._in_order:
+            return  # other passes, in layers before and after this one, use the matrix too
         tokens, blocks = self._ids.shape[1], {name: zeros}
         with self._reference.layer(matrix.layer, tokens, changed=matrix.changed, blocks=blocks) as run:
             self._probe.branch(measured, run)
 
+    def _measure(self, smoothed: LayerwiseModel) -> None:
+        """Measure what quantized matrices cost in every pass that uses them."""
+        tokens = self._ids.shape[1]
+        for layer in range(self._config.num_layers):
+            with smoothed.layer(layer, tokens) as run:
+                self._probe.advance(run)
+            for name in layer_matrices(self._config, layer):
+                if name not in self._ladders:
+                    continue
+                zeros = self._ladders[name][1]
+                blocks = self._store.get(name, zeros)
+                assert blocks is not None
+                with smoothed.layer(layer, tokens, blocks={name: blocks}) as run:
+                    self._probe.branch((name, zeros), run)
+            trim_memory()
+
     def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
         """The formats that the budget allows."""
         assert head_hessian is not None
+        smoothed, tied_head = self._reference.with_tensors(tensors), self._config.tied_head
+        if not self._in_order:
+            self._measure(smoothed)
         hessians, blocks = {"head": head_hessian}, dict[Change, Blocks]()
-        if self._tied_head:
+        if tied_head:
             looked_up = _unit(len(head_hessian), LOOKED_UP * float(np.diag(head_hessian).mean()))
             hessians = {"embed": head_hessian + looked_up}
         else:
@@ -93,8 +116,7 @@ class Int4Allocation:
             plain, zeros, _ = self._ladders[name]
             costs[name, plain] = ratio * costs[name, zeros]
         trim_memory()
-        smoothed = self._reference.with_tensors(tensors)
-        costs |= embedding_costs(smoothed, self._ids, self._scratch, blocks, tied_head=self._tied_head)
+        costs |= embedding_costs(smoothed, self._ids, self._scratch, blocks, tied_head=tied_head)
         return Decision(self._budget.spent(self._ladders, costs, recipe))
 
     def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Floats) -> dict[Change, Blocks]:

@@ -89,7 +89,7 @@ def _factors_after_rotation(config: DecoderConfig, tensors: Mapping[str, LazyTen
     own = config.attentions[layer]
     if own.qk_norm is None or not own.qk_norm.after_rotation:
         return np.ones(own.head_dim, np.float32)
-    weight = tensors[f"layers.{layer}.attn.k_norm.weight"].read()
+    weight = tensors[f"{config.stored(layer)}attn.k_norm.weight"].read()
     return np.where(weight == 0, np.float32(1), weight)
 
 

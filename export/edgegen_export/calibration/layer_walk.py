@@ -88,6 +88,7 @@ class LayerWalk:
         self._hessians = hessians
         self._formats: dict[str, MatrixFormat] = {}
         self._states: list[Floats] = []
+        self._started = _started_early(config)
 
     @property
     def recipe(self) -> Quantization:
@@ -102,7 +103,7 @@ class LayerWalk:
     def matrices(
         self, ids: NDArray[np.int64], on_run: Callable[[LayerRun], None], on_layer: Callable[[int, int], None]
     ) -> Iterator[LayerMatrix]:
-        """The matrices of every layer, on what they take when the model reads ids [rows, t].
+        """The matrices of every layer, on what they take when the model reads ids [rows, t], in all passes together.
 
         ``on_run`` gets each layer, unquantized, before its matrices. ``on_layer`` hears how many layers of how many are
         done.
@@ -112,12 +113,18 @@ class LayerWalk:
         """
         rows, config, reference = ROWS_FOR_HESSIANS if self._hessians else ROWS, self._config, self._reference
         embedded = (reference.embed(ids[start : start + rows]) for start in range(0, len(ids), rows))
-        self._states = [self._scratch.kept(x) for x in embedded]
-        for layer in range(config.num_layers):
-            matrices = layer_matrices(config, layer)
-            with reference.layer(layer, ids.shape[1], list(matrices)) as run:
-                inputs = self._watched(run)
-                on_run(run)
+        before = {0: [self._scratch.kept(x) for x in embedded]}
+        before |= self._before_passes(before[0], ids.shape[1])
+        for done, (layer, passes) in enumerate(config.passes.items(), 1):
+            matrices, inputs = layer_matrices(config, layer), dict[str, _Inputs]()
+            for each in passes:
+                states = before.pop(each)
+                with reference.layer(each, ids.shape[1], list(matrices)) as run:
+                    self._watch(run, states, inputs)
+                    on_run(run)
+                if each + 1 not in self._started:
+                    before[each + 1] = states
+                del run, states  # and the layer's weights
             changed = self._smooth(layer, matrices, inputs)
             for name, modules in matrices.items():
                 seen, weight = inputs.pop(name), fused_weight(self.tensors, modules)
@@ -126,9 +133,10 @@ class LayerWalk:
                 if form != wanted:
                     self._formats[name] = form
                 yield LayerMatrix(layer, name, weight, form, seen.hessian, changed)
-            del run, inputs  # and the layer's weights
+            del inputs
             trim_memory()
-            on_layer(layer + 1, config.num_layers)
+            on_layer(done, len(config.passes))
+        self._states = before[config.num_layers]
 
     def head(self) -> Floats | None:
         """Smooth the final norm, and find the head's format; returns ``x.T @ x`` of what the head takes, where wanted.
@@ -157,10 +165,22 @@ class LayerWalk:
             self._formats[module] = form or replace(recipe.embedding, block_size=SMALLEST)
         return inputs.hessian
 
-    def _watched(self, run: LayerRun) -> dict[str, "_Inputs"]:
-        """What each tapped matrix takes; the states become those after the layer."""
-        inputs = dict[str, _Inputs]()
-        for x in self._states:
+    def _before_passes(self, embedded: Sequence[Floats], tokens: int) -> dict[int, list[Floats]]:
+        """The states before each layer that is run earlier than the one before it, with what it repeats."""
+        if not (started := self._started):
+            return {}
+        found, states = dict[int, list[Floats]](), [self._scratch.kept(x) for x in embedded]
+        for layer in range(max(started)):
+            with self._reference.layer(layer, tokens) as run:
+                for x in states:
+                    x[...] = run(x)
+            if layer + 1 in started:
+                found[layer + 1] = [self._scratch.kept(x) for x in states]
+        return found
+
+    def _watch(self, run: LayerRun, states: Sequence[Floats], inputs: dict[str, "_Inputs"]) -> None:
+        """Add what each tapped matrix takes to its inputs; the states become those after the layer."""
+        for x in states:
             y, tapped = run.tapped(x)
             _refuse_not_finite(y, *tapped.values())
             for name in tapped:
@@ -169,7 +189,6 @@ class LayerWalk:
                 inputs[name].add(tapped[name], len(x))
             x[...] = y
             del y, tapped  # or the next rows' come on top
-        return inputs
 
     def _inputs(self, columns: int) -> "_Inputs":
         hessian = self._scratch.empty((columns, columns)) if self._hessians else None
@@ -186,6 +205,15 @@ class LayerWalk:
         changed |= _keys_for_int8({**self.tensors, **changed}, self._config, layer, inputs, self.moves)
         self.tensors |= changed
         return changed
+
+
+def _started_early(config: DecoderConfig) -> set[int]:
+    """The layers that are run with one that they repeat, before the layer in front of them is."""
+    found, known = set[int](), {0}
+    for passes in config.passes.values():
+        found |= set(passes) - known
+        known |= {layer + 1 for layer in passes}
+    return found
 
 
 @dataclass(slots=True)

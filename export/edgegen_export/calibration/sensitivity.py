@@ -5,7 +5,8 @@ is opened once. Quantized matrices run as in the bundle, their inputs rounded to
 all later layers would cost the square of their number. So each matrix is run in its own layer, for the error of the
 states after it, and goes on to the logits from a few layers only: there its divergence is measured, and how much
 divergence an error of such matrices causes, which between these layers is interpolated. In models of many layers only
-the first of a matrix's formats goes on, and the errors of the others are taken to cost as much.
+the first of a matrix's formats goes on, and the errors of the others are taken to cost as much. A matrix that several
+passes use is changed in each of them alone, and costs what all of these cost together.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Change = tuple[str, MatrixFormat]
 """A matrix by its (fused) module, and how it is stored."""
+Place = tuple[Change, int]
+"""A change, and the layer of which it is one; -1 where it is of no layer."""
 
 _PROBE_TOKENS = 128
 """Of one row of the calibration text, on which matrices are measured alone at least."""
@@ -75,16 +78,16 @@ class Sensitivity:
         self.exact = reference.embed(ids)
         self.before = self.exact
         """``exact`` before the layer that was run last."""
-        self._changed: dict[Change, Floats] = {}
+        self._changed: dict[Place, Floats] = {}
         self._heads: dict[Change, Stored] = {}
         self._layers = np.unique(np.linspace(0, reference.num_layers - 1, measured_layers).round().astype(int)).tolist()
         self._all_formats = reference.num_layers <= measured_layers
         self._layer = -1
-        self._places: dict[Change, tuple[str, int]] = {}
-        """Kind of matrix and layer of each that was run in its own layer."""
-        self._errors: dict[Change, float] = {}
-        self._measured: dict[str, dict[str, Change]] = {}
-        """By kind, the matrices that go on to the logits, each with the first change of it."""
+        self._kinds: dict[Place, str] = {}
+        """Kind of matrix of each that was run in its own layer."""
+        self._errors: dict[Place, float] = {}
+        self._measured: dict[str, dict[tuple[str, int], Place]] = {}
+        """By kind, the matrices that go on to the logits, by name and layer, each with the first change of it."""
 
     def advance(self, run: LayerRun) -> None:
         """Take all models through a layer."""
@@ -103,58 +106,59 @@ class Sensitivity:
 
     def branch(self, change: Change, run: LayerRun) -> None:
         """Add a model that differs in the layer that was run last: there it is as in ``run``."""
-        states, (name, _) = run(self.before), change
+        states, (name, _), place = run(self.before), change, (change, self._layer)
         kind = name.split(".", 2)[-1]
-        measured = self._measured.setdefault(kind, {})
-        self._places[change] = kind, self._layer
+        measured, matrix = self._measured.setdefault(kind, {}), (name, self._layer)
+        self._kinds[place] = kind
         found, exact = map(self._reference.hidden_states, (states, self.exact))
-        self._errors[change] = _relative_error(found, exact)
+        self._errors[place] = _relative_error(found, exact)
         # A kind that was missing from a layer to measure (it may stay in floats) is made up for in the next one.
         due = len(measured) < sum(layer <= self._layer for layer in self._layers)
-        if self._all_formats if name in measured else due:
-            measured.setdefault(name, change)
-            self._changed[change] = self._scratch.kept(states)
+        if self._all_formats if matrix in measured else due:
+            measured.setdefault(matrix, place)
+            self._changed[place] = self._scratch.kept(states)
 
     def branch_tables(self, change: Change, stored: Mapping[str, Stored]) -> None:
         """Add a model whose tables of tokens ("embed") and positions are ``stored`` so; before any layer is run."""
-        self._changed[change] = self._scratch.kept(self._reference.embed(self._ids, stored=stored))
+        self._changed[change, -1] = self._scratch.kept(self._reference.embed(self._ids, stored=stored))
 
     def branch_head(self, change: Change, stored: Stored) -> None:
         """Store the head so in the model of this change, which is added if it is new; after the last layer."""
-        self._changed.setdefault(change, self.exact)
+        self._changed.setdefault((change, -1), self.exact)
         self._heads[change] = stored
 
     def divergences(self) -> dict[Change, float]:
         """Mean KL in nats from the unquantized model, by change."""
         found = self._divergences()
         ratios = {
-            kind: [
-                (self._places[first][1], found[first] / max(self._errors[first], _TINY)) for first in firsts.values()
-            ]
+            kind: [(first[1], found[first] / max(self._errors[first], _TINY)) for first in firsts.values()]
             for kind, firsts in self._measured.items()
         }
-        for change, (kind, layer) in self._places.items():
-            if change not in found:
-                found[change] = self._errors[change] * _between(ratios[kind], layer)
-        return found
+        for place, kind in self._kinds.items():
+            if place not in found:
+                found[place] = self._errors[place] * _between(ratios[kind], place[1])
+        result: dict[Change, float] = {}
+        for (change, _), divergence in found.items():
+            result[change] = result.get(change, 0.0) + divergence
+        return result
 
-    def _divergences(self) -> dict[Change, float]:
+    def _divergences(self) -> dict[Place, float]:
         """Of the models that were taken to the logits."""
         exact = self._hidden(self.exact)
-        hidden = {change: self._scratch.kept(self._hidden(x)) for change, x in self._changed.items()}
-        p, found = _Softmax(len(exact)), {change: _Softmax(len(exact)) for change in hidden}
-        differences = {change: np.zeros(len(exact)) for change in hidden}
+        hidden = {place: self._scratch.kept(self._hidden(x)) for place, x in self._changed.items()}
+        p, found = _Softmax(len(exact)), {place: _Softmax(len(exact)) for place in hidden}
+        differences = {place: np.zeros(len(exact)) for place in hidden}
         for slab in self._reference.head_slabs():  # which is read once for all
             expected = slab.logits(exact).astype(np.float64)
             weights, shrunk = p.add(expected)
-            for change, x in hidden.items():
-                logits = slab.logits(x, self._heads.get(change, FLOATS)).astype(np.float64)
-                found[change].add(logits)
+            for place, x in hidden.items():
+                logits = slab.logits(x, self._heads.get(place[0], FLOATS)).astype(np.float64)
+                found[place].add(logits)
                 np.subtract(expected, logits, out=logits)
-                differences[change] = differences[change] * shrunk + np.einsum("nv,nv->n", weights, logits)
+                differences[place] = differences[place] * shrunk + np.einsum("nv,nv->n", weights, logits)
         return {
-            change: float((differences[change] / p.total + q.log_total - p.log_total).mean())
-            for change, q in found.items()
+            place: float((differences[place] / p.total + q.log_total - p.log_total).mean())
+            for place, q in found.items()
         }
 
     def _hidden(self, states: Floats) -> Floats:

@@ -19,7 +19,8 @@ class Decision:
 
 
 class Strategy(Protocol):
-    """Sees the layers in their order, each before its matrices; decides at the end."""
+    """Sees the layers in their order, each before its matrices, and those that repeat one directly after it; decides at
+    the end."""
 
     @property
     def hessians(self) -> bool:

@@ -18,6 +18,7 @@ from edgegen_export.families.dbrx import DBRX
 from edgegen_export.families.deepseek import DEEPSEEK
 from edgegen_export.families.deepseek_v2 import DEEPSEEK_V2
 from edgegen_export.families.deepseek_v3 import DEEPSEEK_V3
+from edgegen_export.families.dory import DORY
 from edgegen_export.families.dots1 import DOTS1
 from edgegen_export.families.ernie4_5 import ERNIE4_5
 from edgegen_export.families.ernie4_5_moe import ERNIE4_5_MOE
@@ -44,6 +45,7 @@ from edgegen_export.families.granite4 import GRANITE4
 from edgegen_export.families.granite_swa import GRANITE_SWA
 from edgegen_export.families.granitemoe import GRANITE_MOE, GRANITE_MOE_SHARED, GRANITE_MOE_SWA
 from edgegen_export.families.helium import HELIUM
+from edgegen_export.families.hrm_text import HRM_TEXT
 from edgegen_export.families.hunyuan import HUNYUAN
 from edgegen_export.families.hunyuan_moe import HUNYUAN_MOE
 from edgegen_export.families.hy_v3 import HY_V3
@@ -72,6 +74,7 @@ from edgegen_export.families.mistral import MINISTRAL, MISTRAL
 from edgegen_export.families.mistral4 import MISTRAL4
 from edgegen_export.families.mixtral import MIXTRAL
 from edgegen_export.families.mpt import MPT
+from edgegen_export.families.nanbeige import NANBEIGE
 from edgegen_export.families.nanochat import NANOCHAT
 from edgegen_export.families.nemotron import NEMOTRON
 from edgegen_export.families.nemotron_h import NEMOTRON_H
@@ -223,6 +226,9 @@ _FAMILIES: tuple[Architecture, ...] = (
     GLM4_MOE_LITE,
     YOUTU,
     MISTRAL4,
+    NANBEIGE,
+    HRM_TEXT,
+    DORY,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

@@ -48,7 +48,6 @@ _NEEDS: Mapping[str, str] = {
     _EXPERTS: "beam doge jetmoe mimo_v2_flash phimoe step3p5",
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
     "attention that is the difference of two": "diffllama",
-    "layers that run several times for each token": "dory hrm_text nanbeige",
     "attention that hashes keys into buckets": "reformer",
     "learned distances between segments as positions": "cpmant",
     "activations that each layer rounds to 8 bits": "bitnet",

@@ -10,6 +10,7 @@ import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
 from edgegen_export.architecture.components.attention import Attention, QKNorm, QueryScale
+from edgegen_export.architecture.components.normalized import NormalizedAttention, unit_norm
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
@@ -87,6 +88,8 @@ def attention(
     if gate:
         opening = g.op.Neg(negative_softplus(g, gate)) if own.softplus else g.op.Sigmoid(gate)
         attended = _gated(g, own, attended, opening)
+    if isinstance(own, NormalizedAttention):
+        attended = normalized(g, params, unit_norm(own.width), attended, f"{module}.out_norm")
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 
@@ -188,6 +191,8 @@ def _prepared(
         return normed(name, x, after_rotation=True)
 
     def scaled(query: Value) -> Value:  # which a later rotation does not change
+        if isinstance(own, NormalizedAttention):  # rotated before
+            query = g.op.Mul(query, g.weight(params.vector(f"{module}.query_scale")))
         return g.op.Mul(query, step.query_scales[own.query_scale]) if own.query_scale else query
 
     if own.source is not None:

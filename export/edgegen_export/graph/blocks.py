@@ -11,6 +11,7 @@ from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.layer_scale import LayerScale
+from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
@@ -24,7 +25,9 @@ from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mixer import mixer
 from edgegen_export.graph.mlp import mlp
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.pass_start import started
 from edgegen_export.graph.per_layer import of_part
+from edgegen_export.graph.repeated import of_layer
 from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, added, norm, normalized
 
@@ -55,10 +58,15 @@ def decoder_block(
     kv: KVSpec,
     step: StepInputs,
 ) -> Stream:
-    """A decoder layer: :func:`_block`, between prediction and correction where there are several residual streams."""
+    """A decoder layer: :func:`_block`, between prediction and correction where there are several residual streams; and
+    before it what a further pass over layers starts from."""
     altup, per_layer = config.layers[layer].extra(AltUp), config.layers[layer].extra(PerLayerEmbedding)
+    params = of_layer(params, config, layer)
+    if start := config.layers[layer].extra(PassStart):
+        with g.scope(f"layers.{layer}"), g.scope("start"):
+            stream = started(g, params, config, start, stream)
     if altup is None:
-        return _block(g, params, config, layer, stream, kv, step)
+        return replace(_block(g, params, config, layer, stream, kv, step), others=stream.others)
     with g.scope(f"layers.{layer}"), g.scope("altup"):
         streams = predicted(g, params, config, altup, layer, (added(g, stream), *stream.others))
     made = added(g, _block(g, params, config, layer, Stream(streams[altup.active]), kv, step))
@@ -89,6 +97,7 @@ def _block(
     - ``post_norm``: ``x += norm(attn(x)); x += norm(mlp(x))``
     - ``norm_after_sum``: ``x = norm(x + attn(x)); x = norm(x + mlp(x))``
     - ``normed_residual``: ``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``
+    - ``interpolated``: ``x = norm(x); x += rate · (norm(attn(x)) - x); x = norm(x); x += rate · (norm(mlp(x)) - x)``
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
     - ``single``: ``x += attn(norm(x))``, or ``x += mlp(norm(x))``
@@ -154,6 +163,13 @@ def _block(
                 x, _ = norm(g, params, config, stream, f"{name}.attn_norm")
                 x, _ = norm(g, params, config, replace(attend(x), residual=x), f"{name}.mlp_norm")
                 return replace(think(x, x), residual=x)
+            case "interpolated":
+                x, _ = norm(g, params, config, stream, f"{name}.attn_norm")
+                made = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")
+                both = Stream(x, _towards(g, params, x, made, f"{name}.attn_rate"))
+                x, _ = norm(g, params, config, both, f"{name}.mlp_norm")
+                made = _post_norm(g, params, config, think(x, x), f"{name}.mlp_post_norm")
+                return Stream(x, _towards(g, params, x, made, f"{name}.mlp_rate"))
             case "parallel":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 return _both(g, residual, attend(x), think(x, residual))
@@ -170,6 +186,11 @@ def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part:
     """The normalized output of a sublayer."""
     x = g.op.Add(part.delta, g.weight(part.bias)) if part.bias else part.delta
     return normalized(g, params, config.norm, x, module)
+
+
+def _towards(g: GraphBuilder, params: Parameters, x: Value, made: Value, rate: str) -> Value:
+    """What brings x nearer to what a sublayer made."""
+    return g.op.Mul(g.op.Sub(made, x), g.weight(params.vector(rate)))
 
 
 def _both(g: GraphBuilder, residual: Value, first: Stream, second: Stream) -> Stream:

@@ -2,7 +2,7 @@
 
 Arrays [b, t, size] go from layer to layer. The hidden states are their first columns: in a model with several residual
 streams the first of them, which the others follow. Behind them are, where the model has them, what each layer takes of
-embeddings of its own, and the keys and values that later layers read.
+embeddings of its own, a second stream that begins at a layer, and the keys and values that later layers read.
 """
 
 from dataclasses import replace
@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import StepInputs
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.stream import Stream, added
 
-_HIDDEN = "hidden"
+_HIDDEN, _SECOND = "hidden", "second stream"
 
 
 class Carried:
@@ -32,6 +33,9 @@ class Carried:
         if per_layer:
             widths |= {_part(i): per_layer.width for i in range(config.num_layers)}
         self._embedded = sum(widths.values())
+        if any(start.second for layer in config.layers if (start := layer.extra(PassStart))):
+            self._others.append(_SECOND)
+            widths[_SECOND] = config.hidden_size
         for i in config.sources:
             widths |= dict.fromkeys(_kept(i), attentions[i].kv_width)
         places = pairwise(accumulate(widths.values(), initial=0))
@@ -43,7 +47,7 @@ class Carried:
         return x[..., : self._hidden]
 
     def with_room(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What embeddings give, with room for keys and values."""
+        """What embeddings give, with room for what layers make."""
         if self.size == self._embedded:
             return x
         room = np.zeros((*x.shape[:2], self.size - self._embedded), np.float32)

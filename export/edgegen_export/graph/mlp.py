@@ -7,6 +7,7 @@ import numpy as np
 
 from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.mlp import MLP, Activation
+from edgegen_export.architecture.components.normalized import NormalizedMLP, unit_norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.matrices import linear
@@ -14,7 +15,7 @@ from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Pa
 from edgegen_export.graph.reductions import mean, mean_square
 from edgegen_export.graph.routing import fused_routing
 from edgegen_export.graph.softcap import softcap
-from edgegen_export.graph.stream import Stream
+from edgegen_export.graph.stream import Stream, normalized
 from edgegen_export.graph.xielu import xielu
 from edgegen_export.quantize.recipe import EIGHT_BITS
 
@@ -51,6 +52,8 @@ def mlp(g: GraphBuilder, params: Parameters, own: MLP, layer: int, x: Value, *, 
     else:
         up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
         hidden = activation(g, params, own.activation, layer, up)
+    if isinstance(own, NormalizedMLP):
+        hidden = normalized(g, params, unit_norm(own.width), hidden, f"{module}.norm")
     down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
 

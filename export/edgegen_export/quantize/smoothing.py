@@ -24,7 +24,7 @@ _LARGEST = 1e4
 
 def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     """The pairs of a layer in which a factor can be moved exactly, those between matrices first."""
-    own, name = config.layers[layer], f"layers.{layer}."
+    own, name = config.layers[layer], config.stored(layer)
     modules = {module for one in own.components for module in one.matrices(config.hidden_size)}
     read_by_others = [own.attention] if layer in config.sources else []
     pairs = [pair for one in own.components if one not in read_by_others for pair in one.smoothing_pairs]
@@ -45,7 +45,7 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
             pairs += after("attn_norm", *attending, *thinking)
         case "single":
             pairs += after("norm", *attending, *thinking)
-        case "post_norm" | "norm_after_sum" | "normed_residual":
+        case "post_norm" | "norm_after_sum" | "normed_residual" | "interpolated":
             pass  # what the matrices take is the residual stream itself
     return tuple(pair.within(name) for pair in pairs)
 

@@ -126,6 +126,12 @@ class DecoderFormula:
                 x = norm(x, "attn_norm")
                 x = norm(x + factor * attention(x), "mlp_norm")
                 return x + factor * mlp(x)
+            case "interpolated":
+                attn_rate, mlp_rate = (np.abs(self.tensors[f"{name}.{part}_rate"]) for part in ("attn", "mlp"))
+                x = norm(x, "attn_norm")
+                x = x + attn_rate * (factor * norm(attention(x), "attn_post_norm") - x)
+                x = norm(x, "mlp_norm")
+                return x + mlp_rate * (factor * norm(mlp(x), "mlp_post_norm") - x)
             case "parallel":
                 y = norm(x, "attn_norm")
                 return x + factor * (attention(y) + mlp(y))

@@ -55,6 +55,16 @@ QWEN3 = replace(
 )
 
 
+def _passes(read: MetadataReader) -> Entries:
+    return {
+        "num_loops": read.integer("num_loops", 1),
+        "skip_loop_final_norm": read.flag("skip_loop_final_norm", False),
+    }
+
+
+NANBEIGE = replace(LLAMA, model_type="nanbeige", hf_class="NanbeigeForCausalLM", rules=(*LLAMA.rules, _passes))
+
+
 def _every_fourth_unrotated(read: MetadataReader) -> Entries:
     return {"no_rope_layers": [int((i + 1) % 4 != 0) for i in range(read.layers)]}
 

@@ -1,0 +1,51 @@
+"""RepeatedParameters: another layer's weights by the names of a layer that repeats it, so that each is stored once."""
+
+from dataclasses import dataclass
+
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.graph.attention import kv_scale_names
+from edgegen_export.graph.builder import Tensor
+from edgegen_export.graph.parameters import Matrix, Parameters
+
+
+def of_layer(params: Parameters, config: DecoderConfig, layer: int) -> Parameters:
+    """``params`` by the names of a layer, which may compute with another's."""
+    if config.layers[layer].repeats is None:
+        return params
+    return RepeatedParameters(params, f"layers.{layer}.", config.stored(layer), frozenset(kv_scale_names(layer)))
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedParameters:
+    """``params``, where names that begin with ``layer`` mean those of ``stored``, but for those of ``own``: every pass
+    has a KV cache, and scales, of its own."""
+
+    params: Parameters
+    layer: str
+    stored: str
+    own: frozenset[str]
+
+    def matrix(self, *modules: str) -> Matrix:
+        return self.params.matrix(*map(self._name, modules))
+
+    def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
+        return self.params.experts(self._name(module), count)
+
+    def single_experts(self, module: str, count: int) -> list[tuple[Matrix, Matrix]]:
+        return self.params.single_experts(self._name(module), count)
+
+    def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
+        return self.params.expert_biases(self._name(module), count)
+
+    def bias(self, *modules: str) -> Tensor | None:
+        return self.params.bias(*map(self._name, modules))
+
+    def vector(self, name: str) -> Tensor:
+        return self.params.vector(self._name(name))
+
+    def of_heads(self, module: str, count: int) -> Tensor:
+        return self.params.of_heads(self._name(module), count)
+
+    def _name(self, name: str) -> str:
+        inside = name.removeprefix(self.layer)
+        return name if name in self.own or inside == name else f"{self.stored}{inside}"
