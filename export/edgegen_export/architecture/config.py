@@ -60,12 +60,16 @@ class Alibi:
 @dataclass(frozen=True, slots=True)
 class Layer:
     """The components of one layer: attention, or a ``mixer`` in its place or beside it, whose results are added; an MLP
-    or experts; and ``extras``. A layer of a ``single`` block has one of ``mixer``, ``attention`` and ``mlp``."""
+    or experts; and ``extras``. A layer of a ``single`` block has one of ``mixer``, ``attention`` and ``mlp``.
+
+    ``block``: the kind of block that it is, where that is not the model's.
+    """
 
     attention: Attention | None = None
     mlp: MLP | Experts | None = None
     mixer: Mixer | None = None
     extras: tuple[Component, ...] = ()
+    block: Block | None = None
 
     @property
     def mixing(self) -> tuple[Mixer | Attention, ...]:
@@ -163,6 +167,10 @@ class DecoderConfig:
     def extra(self, kind: type[C]) -> C | None:
         """The extra of this class in the first layer that has it."""
         return next((one for layer in self.layers if (one := layer.extra(kind))), None)
+
+    def block_of(self, layer: int) -> Block:
+        """The kind of block that a layer is."""
+        return self.layers[layer].block or self.block
 
     @property
     def cached_layers(self) -> list[int]:
