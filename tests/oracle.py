@@ -185,8 +185,8 @@ def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) 
     kind = type(module).__name__
     if "Embedding" in kind:
         parameter.copy_(noise * 0.4 / _embedding_scale(config))
-    elif parameter.dim() == 1 and not (hasattr(module, "reset_parameters") or "Norm" in kind or kind == "Conv1D"):
-        parameter.copy_(noise)  # a module of theirs, which has not been initialized: attention sinks
+    elif parameter.dim() in (1, 4) and not (hasattr(module, "reset_parameters") or "Norm" in kind or kind == "Conv1D"):
+        parameter.copy_(noise)  # a module of theirs, which has not been initialized: attention sinks, Kimi's rates
     elif parameter.dim() == 1 or "Norm" in kind:
         parameter.add_(noise * 0.3).mul_(0.4 if "embed" in path else 1.0)
     else:

@@ -13,7 +13,7 @@ from tests.families.harness import checkpoint_of, tokens
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
 LENGTH = 2048
-FAMILIES = ("lfm2", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next")
+FAMILIES = ("lfm2", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "olmo_hybrid", "kimi_linear")
 HYBRIDS = [case for case in CASES if case.family in FAMILIES and case.name == "base"]
 
 

@@ -47,6 +47,18 @@ KEPT = {
     ),
     "deepseek_v3": ([(0, "growing"), (1, "growing"), (2, "growing")], 0),
     "mamba2": ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4),
+    "olmo_hybrid": (
+        [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "fixed"), (2, "fixed"), (3, "growing")],
+        3 * (3 * (2 * 48 + 96) + 4 * 12 * 24) * 4,
+    ),
+    "kimi_linear": (
+        [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "growing"), (3, "fixed"), (3, "fixed")],
+        3 * (3 * 3 * 64 + 4 * 16 * 16) * 4,
+    ),
+    "bailing_hybrid": (
+        [(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed"), (3, "growing")],
+        2 * (3 * 3 * 64 + 4 * 16 * 16) * 4,
+    ),
     "jamba": (
         [(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed"), (3, "fixed"), (3, "fixed")],
         3 * (3 + 16) * 128 * 4,
@@ -71,6 +83,8 @@ OPERATORS = {
     "gemma4_text": set[bytes](),
     "deepseek_v3": {b"QMoE", b"RotaryEmbedding", b"Transpose", *CHOICE},
     "qwen3_next": {b"LinearAttention", b"LogSoftmax", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
+    "kimi_linear": (delta := {b"LinearAttention", b"LogSoftmax", b"QMoE", b"Transpose", *CHOICE}),
+    "bailing_hybrid": delta | {b"RotaryEmbedding", b"OneHot", b"Greater", b"Squeeze"},
     "mamba": (scanned := {b"Scan", b"LogSoftmax", b"Neg", b"Squeeze"}),
     "falcon_mamba": scanned,
     "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
@@ -119,7 +133,7 @@ def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token; a Scan computes each
     element by itself, and sums the numbers of a state in their order; Sigmoid gives a value the same bits
     wherever it stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice of experts
-    only negates and moves numbers, and adds up two of them or integers.
+    only negates and moves numbers, and adds up two of them, or adds up and compares integers.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
     more = OPERATORS.get(family, {b"LinearAttention", b"LogSoftmax", b"Sigmoid"})

@@ -25,7 +25,8 @@ class Architecture:
     ``classes``: values of the config's ``architectures`` that are this causal language model.
     ``read``: makes a ``DecoderConfig`` of the config. ``defaults``: values of the family's config class for missing
     keys. ``aliases``: other names of keys.
-    ``prefixes``: optional prefixes of all tensor names. ``ignored``: patterns of tensor names that hold no weight.
+    ``prefixes``: optional prefixes of all tensor names. ``renamed``: parts of tensor names that some files have, each
+    with what stands for it here. ``ignored``: patterns of tensor names that hold no weight.
     ``drafts``: a tensor, a template, that only layers behind the last one have: they propose further tokens, and no
     tensor of theirs is used.
     ``variant``: other ``tensors``, for checkpoints where a tensor's name ends as said; a function of its shape too.
@@ -38,6 +39,7 @@ class Architecture:
     tensors: TensorMap | Callable[[DecoderConfig], TensorMap]
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     prefixes: tuple[str, ...] = ("",)
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: tuple[str, ...] = ()
     drafts: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])

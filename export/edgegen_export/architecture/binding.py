@@ -33,24 +33,29 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
         if not all(name in shapes for name in names):  # ours do not exist under this config
             used |= found.keys() & set(layout.names) if spare.issuperset(names) else set()
             continue
-        wanted = layout.shape([shapes[name] for name in names])
-        sources = [found.get(name) for name in layout.names]
-        if any(name in required for name in names) or any(sources):
-            missing = [name for name, source in zip(layout.names, sources, strict=True) if source is None]
+        sources = {name: found.get(name) for name in layout.names}
+        sizes = layout.shapes(
+            [shapes[name] for name in names], [each.shape if each else None for each in sources.values()]
+        )
+        wanted = dict(zip(sources, sizes, strict=True))
+        if any(name in required for name in names) or any(sources.values()):
+            missing = {name: name for name, source in sources.items() if source is None}
             if len(missing) == len(sources) > 1:
-                missing = [f"{missing[0]} to {missing[-1]}"]  # experts may have thousands
+                first, *_, last = missing  # experts may have thousands
+                missing = {first: f"{first} to {last}"}
             problems += [
-                f"{name}: missing, shape {list(wanted)} expected{did_you_mean(name, strange.get(_layer(name), ()))}"
-                for name in missing
+                f"{said}: missing, shape {list(wanted[name])} expected"
+                f"{did_you_mean(said, strange.get(_layer(name), ()))}"
+                for name, said in missing.items()
             ]
-        present = [source for source in sources if source is not None]
+        present = [source for source in sources.values() if source is not None]
         used |= found.keys() & set(layout.names)
         problems += [
-            f"{name}: shape {list(source.shape)}, but the config asks for {list(wanted)}"
-            for name, source in zip(layout.names, sources, strict=True)
-            if source is not None and source.shape != wanted
+            f"{name}: shape {list(source.shape)}, but the config asks for {list(wanted[name])}"
+            for name, source in sources.items()
+            if source is not None and source.shape != wanted[name]
         ]
-        if len(present) == len(sources) and all(source.shape == wanted for source in present):
+        if [source.shape for source in present] == [*wanted.values()]:
             bound |= zip(names, layout.apply(present, [shapes[name] for name in names]), strict=True)
     if config.tied_head and head in found:  # old checkpoints store it twice
         used.add(head)
@@ -120,6 +125,8 @@ def _without_prefix(
     clashes: list[str] = []
     for full_name, tensor in theirs.items():
         name = without_prefix(full_name, architecture.prefixes)
+        for theirs_part, part in architecture.renamed.items():
+            name = name.replace(theirs_part, part)
         if ignored.fullmatch(name):
             continue
         if name in found:

@@ -63,12 +63,16 @@ class Alibi:
 class Layer:
     """The components of one layer: attention, or a ``mixer`` in its place or beside it, whose results are added; an MLP
     or experts; and ``extras``. A layer of a ``single`` block has one of ``mixer``, ``attention`` and ``mlp``.
-    ``repeats``: an earlier layer with the same components, whose tensors it computes with once more."""
+
+    ``block``: the kind of block that it is, where that is not the model's. ``repeats``: an earlier layer with the same
+    components and block, whose tensors it computes with once more.
+    """
 
     attention: Attention | None = None
     mlp: MLP | Experts | None = None
     mixer: Mixer | None = None
     extras: tuple[Component, ...] = ()
+    block: Block | None = None
     repeats: int | None = None
 
     @property
@@ -180,6 +184,10 @@ class DecoderConfig:
     def extra(self, kind: type[C]) -> C | None:
         """The extra of this class in the first layer that has it."""
         return next((one for layer in self.layers if (one := layer.extra(kind))), None)
+
+    def block_of(self, layer: int) -> Block:
+        """The kind of block that a layer is."""
+        return self.layers[layer].block or self.block
 
     @property
     def cached_layers(self) -> list[int]:

@@ -29,9 +29,9 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
     for extra in extras_around(config):
         extra.fold_around(result)
 
-    # What a norm after a sublayer takes may be multiplied with anything; what it gives is added.
-    post_norms = tuple(name for name in LAYER_NORMS[config.block] if name.endswith("_post_norm"))
     for i, layer in enumerate(config.layers):
+        # What a norm after a sublayer takes may be multiplied with anything; what it gives is added.
+        post_norms = tuple(name for name in LAYER_NORMS[config.block_of(i)] if name.endswith("_post_norm"))
         outputs = post_norms or tuple(name for one in layer.components for name in one.outputs)
         scale(result, tuple(f"layers.{i}.{module}" for module in outputs), config.residual_multiplier)
         for each in config.multipliers:

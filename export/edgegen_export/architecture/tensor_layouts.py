@@ -33,6 +33,10 @@ class TensorLayout(ABC):
     def shape(self, ours: Sequence[Shape]) -> Shape:
         """The shape that each of the checkpoint's tensors must have, given ``ours``."""
 
+    def shapes(self, ours: Sequence[Shape], found: Sequence[Shape | None]) -> Sequence[Shape]:
+        """:meth:`shape` of each of them; ``found``: those that they have, None where one is missing."""
+        return [self.shape(ours)] * len(found)
+
     @abstractmethod
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
         """Our tensors, as views of the checkpoint's."""
@@ -116,6 +120,20 @@ class SwappedHalves(Same):
 
 
 @dataclass(frozen=True, slots=True)
+class WithAxes(TensorLayout):
+    """One vector, stored with axes of size 1: so many ``before`` its own, and ``after`` it."""
+
+    before: int
+    after: int
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        return (*[1] * self.before, *ours[0], *[1] * self.after)
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        return [theirs[0].reshaped(ours[0])]
+
+
+@dataclass(frozen=True, slots=True)
 class UnitRows(Same):
     """One matrix, stored before each row is divided by its norm."""
 
@@ -159,6 +177,32 @@ class Scattered(Stacked):
 
     def shape(self, ours: Sequence[Shape]) -> Shape:
         return (ours[0][0] // self.count, *ours[0][1:])
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        return [LazyTensor.concat(theirs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(TensorLayout):
+    """One of ours, in ``parts`` of so many rows along the output axis; ``{n}`` in the template is the name of a part.
+
+    Transformers 5 writes parts of other sizes, which add up to the same rows in the same order.
+    """
+
+    parts: tuple[tuple[str, int], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.theirs.replace("{n}", name) for name, _ in self.parts)
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        return ours[0]
+
+    def shapes(self, ours: Sequence[Shape], found: Sequence[Shape | None]) -> Sequence[Shape]:
+        rows, *rest = ours[0]
+        sizes = [shape[0] for shape in found if shape and [*shape[1:]] == rest]
+        sizes = sizes if len(sizes) == len(found) and sum(sizes) == rows else [size for _, size in self.parts]
+        return [(size, *rest) for size in sizes]
 
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
         return [LazyTensor.concat(theirs)]

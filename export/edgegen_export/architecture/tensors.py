@@ -53,7 +53,7 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     """Our norms of ``config``: what each computes, and the shape of its weight."""
     norm, d = config.norm, config.hidden_size
     names = ["embed_norm"] if config.embedding_norm else []
-    names += [f"layers.{i}.{name}" for i in config.passes for name in LAYER_NORMS[config.block]]
+    names += [f"layers.{i}.{name}" for i in config.passes for name in LAYER_NORMS[config.block_of(i)]]
     names += ["final_norm"] if config.final_norm else []
     norms: dict[str, tuple[Norm, Shape]] = dict.fromkeys(names, (norm, (d,)))
     for layer, one in components_of(config):

@@ -6,6 +6,7 @@ from edgegen_export.families.apertus import APERTUS, APERTUS1P5
 from edgegen_export.families.arcee import ARCEE
 from edgegen_export.families.aria import ARIA
 from edgegen_export.families.baichuan import BAICHUAN
+from edgegen_export.families.bailing_hybrid import BAILING_HYBRID
 from edgegen_export.families.bailing_moe import BAILING_MOE, SARVAM_MOE
 from edgegen_export.families.bamba import BAMBA
 from edgegen_export.families.biogpt import BIOGPT
@@ -55,6 +56,7 @@ from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.iquestcoder import IQUESTCODER
 from edgegen_export.families.jais2 import JAIS2
 from edgegen_export.families.jamba import JAMBA
+from edgegen_export.families.kimi_linear import KIMI_LINEAR
 from edgegen_export.families.kolibri1 import KOLIBRI1
 from edgegen_export.families.laguna import LAGUNA
 from edgegen_export.families.lara_mini import LARA_MINI
@@ -80,6 +82,7 @@ from edgegen_export.families.nemotron import NEMOTRON
 from edgegen_export.families.nemotron_h import NEMOTRON_H
 from edgegen_export.families.olmo import OLMO, OLMO2
 from edgegen_export.families.olmo3 import OLMO3
+from edgegen_export.families.olmo_hybrid import OLMO_HYBRID
 from edgegen_export.families.olmoe import FLEX_OLMO, OLMOE
 from edgegen_export.families.openai_gpt import OPENAI_GPT
 from edgegen_export.families.openelm import OPENELM
@@ -178,6 +181,9 @@ _FAMILIES: tuple[Architecture, ...] = (
     MAMBA2,
     FALCON_MAMBA,
     JAMBA,
+    OLMO_HYBRID,
+    KIMI_LINEAR,
+    BAILING_HYBRID,
     MINISTRAL,
     CWM,
     IQUESTCODER,

@@ -30,10 +30,16 @@ LATENT_DEFAULTS: Mapping[str, Any] = {
 
 
 def read_latent(
-    read: ConfigReader, *, interleaved: bool, value: int | None = None, of_whole: bool = False
+    read: ConfigReader,
+    *,
+    interleaved: bool,
+    value: int | None = None,
+    whole: int | None = None,
+    rotates: bool = True,
 ) -> DecoderConfig:
     """A Llama with latent attention. ``interleaved``: whether adjacent channels are rotated in pairs; ``value``: the
-    size of values where the file does not say it; ``of_whole``: the share that is rotated is one of whole heads."""
+    size of values where the file does not say it; ``whole``: of how many channels the file says the rotated share, of
+    those that all heads share without it; ``rotates``: whether any is."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     positions = read.positive("max_position_embeddings")
     rank, rotated = read.positive("kv_lora_rank"), read.positive("qk_rope_head_dim")
@@ -49,10 +55,12 @@ def read_latent(
     rotated += rotated % 2
     # Of older or newer files, other names of sizes: all heads share one latent, and rope rotates a part of its own.
     read.ignore("head_dim", "qk_head_dim", "num_key_value_heads", "attention_bias", "mlp_bias")
-    rope = _read_rope(read, rotated, rotated + unrotated if of_whole else rotated, positions, interleaved=interleaved)
+    rope, scale = None, (unrotated + rotated) ** -0.5
+    if rotates:
+        rope = _read_rope(read, rotated, whole or rotated, positions, interleaved=interleaved)
+        scale *= _sharpening(read) ** 2
     default_context, longest_context = contexts(rope, positions)
     sizes = Latent(rank, unrotated, value, query_rank, Norm("rms", 1e-6))
-    scale = (unrotated + rotated) ** -0.5 * _sharpening(read) ** 2
     attention = LatentAttention(heads, 1, rotated + rank, scale, rope=rope, sizes=sizes)
     mlp = MLP(read.positive("intermediate_size"), read.choice("hidden_act", ACTIVATIONS, "silu"), gated=True)
     return DecoderConfig(
@@ -87,7 +95,7 @@ def _sharpening(read: ConfigReader) -> float:
     return 0.1 * share * math.log(factor) + 1.0 if share and factor > 1 else 1.0
 
 
-_OURS, _THEIRS = "layers.{i}.attn", "layers.{i}.self_attn"
+_OURS = "layers.{i}.attn"
 
 
 def latent_tensors(
@@ -95,28 +103,30 @@ def latent_tensors(
 ) -> TensorMap:
     """Llama's names, but for those of the attention of ``config``, and of its experts, which may be ``stacked``;
     ``shared``: those of shared ones, beside the others."""
-    own = config.attention
-    assert isinstance(own, LatentAttention)
     mlps = qwen_mlp_tensors(config, shared)
     if stacked and config.experts:
         mlps = by_layer(config, {**stacked_expert_tensors(config, "layers.{i}.mlp"), **shared}, DENSE_MLP)
+    return {**tensors_beside_mlp(config), **mlps}
+
+
+def tensors_beside_mlp(config: DecoderConfig, module: str = "layers.{i}.self_attn") -> TensorMap:
+    """Llama's names, but for those of the attention of ``config``, which is ``module``, and without those of MLPs."""
+    own = config.attention
+    assert isinstance(own, LatentAttention)
     queries = "q_proj" if own.sizes.query_rank is None else "q_b_proj"
     return {
         **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours and ".mlp." not in ours},
-        **mlps,
-        **named(f"{_OURS}.q_a", f"{_THEIRS}.q_a_proj"),
-        f"{_OURS}.q_a_norm.weight": f"{_THEIRS}.q_a_layernorm.weight",
+        **named(f"{_OURS}.q_a", f"{module}.q_a_proj"),
+        f"{_OURS}.q_a_norm.weight": f"{module}.q_a_layernorm.weight",
         **{
-            (f"{_OURS}.q.{kind}", f"{_OURS}.q_rotated.{kind}"): Interleaved(f"{_THEIRS}.{queries}.{kind}", own.heads)
+            (f"{_OURS}.q.{kind}", f"{_OURS}.q_rotated.{kind}"): Interleaved(f"{module}.{queries}.{kind}", own.heads)
             for kind in ("weight", "bias")
         },
         **{
-            (f"{_OURS}.latent.{kind}", f"{_OURS}.k_rotated.{kind}"): Concatenated(
-                f"{_THEIRS}.kv_a_proj_with_mqa.{kind}"
-            )
+            (f"{_OURS}.latent.{kind}", f"{_OURS}.k_rotated.{kind}"): Concatenated(f"{module}.kv_a_proj_with_mqa.{kind}")
             for kind in ("weight", "bias")
         },
-        f"{_OURS}.latent_norm.weight": f"{_THEIRS}.kv_a_layernorm.weight",
-        (f"{_OURS}.k_b.weight", f"{_OURS}.v_b.weight"): Interleaved(f"{_THEIRS}.kv_b_proj.weight", own.heads),
-        **named(f"{_OURS}.o", f"{_THEIRS}.o_proj"),
+        f"{_OURS}.latent_norm.weight": f"{module}.kv_a_layernorm.weight",
+        (f"{_OURS}.k_b.weight", f"{_OURS}.v_b.weight"): Interleaved(f"{module}.kv_b_proj.weight", own.heads),
+        **named(f"{_OURS}.o", f"{module}.o_proj"),
     }

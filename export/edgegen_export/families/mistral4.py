@@ -15,7 +15,8 @@ from edgegen_export.families.ministral3 import with_query_scale
 
 def read_mistral4(read: ConfigReader) -> DecoderConfig:
     """``Mistral4Config``."""
-    config = read_latent(read, interleaved=read.flag("rope_interleave"), of_whole=True)
+    whole = read.positive("qk_nope_head_dim") + read.positive("qk_rope_head_dim")
+    config = read_latent(read, interleaved=read.flag("rope_interleave"), whole=whole)
     config = with_query_scale(read, config)
     config = with_deepseek_experts(read, config, behind_dense(read, "first_k_dense_replace", config.num_layers))
     return config.each_experts(

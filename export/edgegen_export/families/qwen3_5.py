@@ -13,7 +13,7 @@ from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.shared import QK_NORM, chosen, named
 
-_KINDS = {"linear_attention": True, "full_attention": False}
+NET_KINDS = {"linear_attention": True, "full_attention": False}
 """Whether layers of a type have a gated delta net."""
 
 DEFAULTS = {
@@ -44,7 +44,7 @@ def read_qwen3_5(read: ConfigReader) -> DecoderConfig:
     config = replace(config, norm=replace(config.norm, offset=1.0))
     qk_norm = QKNorm(config.norm, over="head")
     config = config.each_attention(lambda own: replace(own, gate="by_channel", qk_norm=qk_norm))
-    recurrent = read.per_layer("layer_types", _KINDS, config.num_layers)
+    recurrent = read.per_layer("layer_types", NET_KINDS, config.num_layers)
     interval = read.positive("full_attention_interval")
     if recurrent is None:
         recurrent = tuple((i + 1) % interval != 0 for i in range(config.num_layers))

@@ -38,10 +38,8 @@ _NEEDS: Mapping[str, str] = {
     "time mixing as in RWKV": "rwkv rwkv5 rwkv6 rwkv7",
     "xLSTM layers": "xlstm",
     "gated linear recurrent units": "recurrent_gemma",
-    "gated delta nets whose queries, keys and values have a convolution each": "olmo_hybrid",
-    "Kimi delta attention and latent attention": "kimi_linear",
     "lightning attention": "minimax",
-    "linear attention of its own kind": "bailing_hybrid qwen4_exp qwen4_exp_text",
+    "linear attention of its own kind": "qwen4_exp qwen4_exp_text",
     "convolutions of its own kind": "inkling2_loop_text inkling2_text inkling_text zaya",
     _LATENT: "axk1 longcat_flash sarvam_mla",
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
@@ -55,10 +53,10 @@ _NEEDS: Mapping[str, str] = {
     _TOWERS: """
         aria blip blip-2 chameleon cohere_compass cosmos3_edge cosmos3_omni deepseek_ocr2 diffusion_gemma
         dots3_note emu3 ernie4_5_vl_moe fuyu git glm4v_moe glm5_next hunyuan_vl hy_v4_vl inkling2 inkling2_loop
-        inkling_mm_model instructblip instructblipvideo kimi_k3 kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
+        inkling_mm_model instructblip instructblipvideo kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
         mistral_large4 molmo2 muse_glimmer muse_spark phi4_multimodal qwen2_5_omni qwen3_omni_moe step3p7 unlimited_ocr
     """,
-    "a reader of the language model inside": "kimi_k25",
+    "a reader of the language model inside": "kimi_k25 kimi_k3",
     _OWN: "chatglm cohere_compass_text ctrl internlm modernbert-decoder phi3_v xglm",
 }
 """What a family of these types would need beyond what the others have."""

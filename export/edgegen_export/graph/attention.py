@@ -86,8 +86,7 @@ def attention(
         step.kept[layer] = key, value
     attended = cached_attention(g, params, own, layer, (query, key, value), cache, step, rotates=fused_rotation)
     if gate:
-        opening = g.op.Neg(negative_softplus(g, gate)) if own.softplus else g.op.Sigmoid(gate)
-        attended = _gated(g, own, attended, opening)
+        attended = gated(g, own, attended, gate, own.head_dim)
     if isinstance(own, NormalizedAttention):
         attended = normalized(g, params, unit_norm(own.width), attended, f"{module}.out_norm")
     projected = linear(g, params.matrix(f"{module}.o"), attended)
@@ -205,11 +204,12 @@ def _prepared(
     return scaled(prepared("q", query)), prepared("k", key), value
 
 
-def _gated(g: GraphBuilder, own: Attention, attended: Value, opening: Value) -> Value:
-    """attended [b, t, h · head_dim] times the opening of each channel, or of each head, [b, t, h]."""
+def gated(g: GraphBuilder, own: Attention, attended: Value, gate: Value, size: int) -> Value:
+    """attended [b, t, h · size] times the opening of the ``gate`` of each channel, or of each head, [b, t, h]."""
+    opening = g.op.Neg(negative_softplus(g, gate)) if own.softplus else g.op.Sigmoid(gate)
     if own.gate == "by_channel":
         return g.op.Mul(attended, opening)
-    heads, size = own.heads, own.head_dim
+    heads = own.heads
     by_head = g.op.Reshape(attended, g.axes(0, 0, heads, size))
     return g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(opening, g.axes(-1))), g.axes(0, 0, heads * size))
 

@@ -128,7 +128,7 @@ def _block(
             return mlp(g, params, own.mlp, layer, x)
 
     with g.scope(name):
-        match config.block:
+        match config.block_of(layer):
             case "sequential":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 x, residual = norm(g, params, config, replace(attend(x), residual=residual), f"{name}.mlp_norm")

@@ -42,37 +42,44 @@ def gated_delta_net(
     mixed, z, dt, beta = split(g, wide, net.convolved, net.values, net.value_heads, net.value_heads)
     mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))
     queries, keys, values = split(g, mixed, net.keys, net.keys, net.values)
-
-    shape = ["batch", *delta.shape]
-    read, present = g.node(
-        "LinearAttention",
-        [
-            _of_length_one(g, net, queries),
-            _of_length_one(g, net, keys),
-            values,
-            g.input(delta.past, "float32", shape),
-            g.op.Mul(negative_softplus(g, g.op.Add(dt, dt_offset)), rate),
-            g.op.Sigmoid(beta),
-        ],
-        2,
-        domain="com.microsoft",
-        attributes={
-            "update_rule": "gated_delta",
-            "scale": net.key_dim**-0.5,
-            "q_num_heads": net.key_heads,
-            "kv_num_heads": net.value_heads,
-        },
-    )
-    g.output(delta.present, present, "float32", shape)
+    queries, keys = (of_length_one(g, part, net.key_heads, net.key_dim) for part in (queries, keys))
+    decay = g.op.Mul(negative_softplus(g, g.op.Add(dt, dt_offset)), rate)
+    share = g.op.Sigmoid(beta)
+    share = g.op.Mul(share, g.constant(np.array(2, np.float32))) if net.doubled else share
+    read = read_by_delta_rule(g, (queries, keys, values), decay, share, delta, net.key_heads)
     even = norm_of_groups(g, Norm("rms", net.eps), read, net.value_heads, net.value_dim)
     y = g.op.Mul(even, g.weight(params.vector(f"{module}.norm.weight")))
     y = g.op.Mul(y, silu(g, z))
     return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
 
 
-def _of_length_one(g: GraphBuilder, net: GatedDeltaNet, x: Value) -> Value:
-    """Each key head of x [b, t, keys] over its length: an RMS norm whose weight is ``key_dim ** -0.5``."""
-    size = net.key_dim
+def read_by_delta_rule(
+    g: GraphBuilder, qkv: tuple[Value, ...], decay: Value, beta: Value, delta: FixedState, key_heads: int
+) -> Value:
+    """What q reads of the state ``delta``, [b, t, h · v], after each token has decayed it and moved it by ``beta``.
+
+    ``qkv``: [b, t, key_heads · k] twice and [b, t, h · v]; ``decay``: logarithms, [b, t, h] or [b, t, h · k].
+    """
+    value_heads, key_dim, _ = delta.shape
+    shape = ["batch", *delta.shape]
+    read, present = g.node(
+        "LinearAttention",
+        [*qkv, g.input(delta.past, "float32", shape), decay, beta],
+        2,
+        domain="com.microsoft",
+        attributes={
+            "update_rule": "gated_delta",
+            "scale": key_dim**-0.5,
+            "q_num_heads": key_heads,
+            "kv_num_heads": value_heads,
+        },
+    )
+    g.output(delta.present, present, "float32", shape)
+    return read
+
+
+def of_length_one(g: GraphBuilder, x: Value, heads: int, size: int) -> Value:
+    """Each of the ``heads`` of x [b, t, heads · size] over its length: an RMS norm whose weight is ``size ** -0.5``."""
     weight = g.constant(np.full(size, size**-0.5, np.float32))
-    heads = norm_operator(g, Norm("rms", _TINY / size), g.op.Reshape(x, g.axes(0, 0, net.key_heads, size)), weight)
-    return g.op.Reshape(heads, g.axes(0, 0, net.keys))
+    even = norm_operator(g, Norm("rms", _TINY / size), g.op.Reshape(x, g.axes(0, 0, heads, size)), weight)
+    return g.op.Reshape(even, g.axes(0, 0, heads * size))

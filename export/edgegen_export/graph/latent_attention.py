@@ -6,7 +6,7 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, n = b · t
 
 from edgegen.bundle.manifest import KVLayer
 from edgegen_export.architecture.components.latent_attention import LatentAttention
-from edgegen_export.graph.attention import StepInputs, cached_attention
+from edgegen_export.graph.attention import StepInputs, cached_attention, gated
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
@@ -31,7 +31,8 @@ def latent_attention(
     module, inputs = f"{name}.attn", tuple(f"{name}.{matrix}" for matrix in own.inputs)
     sizes, heads, rotated = own.sizes, own.heads, own.rotated
     packed = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
-    *queries, latent, key = _split(g, packed, *(rows for (rows,) in own.projected.values()))
+    parts = _split(g, packed, *(rows for (rows,) in own.projected.values()))
+    *queries, latent, key = parts[:-1] if own.gate else parts
     if own.made_of_query:
         modules = tuple(f"{name}.{matrix}" for matrix in own.made_of_query)
         low = normalized(g, params, sizes.norm, queries[0], f"{module}.q_a_norm")
@@ -41,7 +42,8 @@ def latent_attention(
     tokens = g.op.Slice(g.op.Shape(x), g.axes(0), g.axes(2))  # [b, t]
 
     def turned(part: Value, count: int) -> Value:
-        assert own.rope, "latent attention rotates a part of its keys"
+        if own.rope is None:
+            return part
         cos, sin = step.rotary[own.rope]
         interleaved = int(own.rope.interleaved)
         return g.ms.RotaryEmbedding(part, step.positions, cos, sin, num_heads=count, interleaved=interleaved)
@@ -62,6 +64,7 @@ def latent_attention(
     by_head = g.op.Reshape(attended, g.axes(-1, heads, own.head_dim))
     latents = g.op.Slice(by_head, g.axes(rotated), g.axes(own.head_dim), g.axes(2))
     values = whole(_of_each_head(g, params, f"{module}.v_b", latents, heads, transposed=True), sizes.value)
+    values = gated(g, own, values, parts[-1], sizes.value) if own.gate else values
     return Stream(NONE, linear(g, params.matrix(f"{module}.o"), values), params.bias(f"{module}.o"))
 
 

@@ -5,12 +5,14 @@ from typing import Any
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
+from edgegen_export.architecture.components.kimi_delta_attention import KimiDeltaAttention
 from edgegen_export.architecture.components.mamba1 import Mamba1
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.gated_delta_net import gated_delta_net
+from edgegen_export.graph.kimi_delta_attention import kimi_delta_attention
 from edgegen_export.graph.mamba1 import mamba1
 from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.parameters import Parameters
@@ -25,6 +27,7 @@ GRAPHS: dict[type[Mixer], MixerGraph] = {
     Mamba1: mamba1,
     Mamba2: mamba2,
     GatedDeltaNet: gated_delta_net,
+    KimiDeltaAttention: kimi_delta_attention,
 }
 
 

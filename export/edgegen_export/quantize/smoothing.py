@@ -38,7 +38,7 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
             return []
         return [Pair(norm, tuple(module for one in taking for module in one.inputs))]
 
-    match config.block:
+    match config.block_of(layer):
         case "sequential" | "sandwich" | "parallel_two_norms":
             pairs += after("attn_norm", *attending) + after("mlp_norm", *thinking)
         case "parallel":

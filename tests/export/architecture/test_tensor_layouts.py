@@ -1,6 +1,7 @@
 """Each tensor layout against dense NumPy; wrong shapes and missing tensors are refused by name."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from edgegen_export.architecture.tensor_layouts import (
     Concatenated,
     ExpertStack,
     Interleaved,
+    Joined,
     Same,
     Skipping,
     Stacked,
     SwappedHalves,
     TensorLayout,
     UnitRows,
+    WithAxes,
     transposed,
 )
 from edgegen_export.architecture.tensors import decoder_tensors
@@ -142,6 +145,27 @@ def test_stacked_experts_have_inputs_first(count: int, rows: int, columns: int, 
     )
     for part, expected in zip(found, (gate, up), strict=True):
         np.testing.assert_array_equal(part, expected.reshape(-1, columns))
+
+
+@given(rows=st.lists(sizes, min_size=1, max_size=4), width=sizes, cuts=st.randoms())
+def test_joined_parts_may_be_cut_anywhere(rows: list[int], width: int, cuts: Random) -> None:
+    layout = Joined("h.{i}.{n}.weight", tuple((f"part{k}", size) for k, size in enumerate(rows)))
+    assert layout.for_layer(3).names == tuple(f"h.3.part{k}.weight" for k in range(len(rows)))
+    whole, asked = array(sum(rows), 1, width), [(size, 1, width) for size in rows]
+    ends = sorted(cuts.randint(0, len(whole)) for _ in rows[1:])
+    parts = np.split(whole, ends)
+    assert [*layout.shapes([whole.shape], [part.shape for part in parts])] == [part.shape for part in parts]
+    (joined,) = layout.apply([LazyTensor.from_array(part) for part in parts], [whole.shape])
+    np.testing.assert_array_equal(joined.read(), whole)
+    for wrong in ([(n + 1, 1, width) for n in rows], [None] * len(rows), [(n, width) for n in rows]):
+        assert [*layout.shapes([whole.shape], wrong)] == asked
+
+
+@given(size=sizes, before=st.integers(0, 2), after=st.integers(0, 2))
+def test_axes_of_a_vector_are_left_out(size: int, before: int, after: int) -> None:
+    stored = array(*[1] * before, size, *[1] * after)
+    (part,) = view_of(WithAxes("x", before, after), [stored], [(size,)])
+    np.testing.assert_array_equal(part, stored.ravel())
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.export.checkpoint.gguf_steps import (
     merged,
     rope,
     sizes,
+    split_heads,
 )
 
 
@@ -57,6 +58,12 @@ FAMILIES_OF_FILES = {
     "mamba": Family("mamba", (steps.mamba1_alone,), (steps.mamba1,)),
     "falcon_mamba": Family("mamba", (steps.mamba1_alone,), (steps.mamba1,), ("epsilon of mixers",)),
     "jamba": Family("jamba", (sizes, steps.jamba), (steps.mamba1, steps.merged_in_model), ("gelu",)),
+    "kimi_linear": Family(
+        "kimi-linear",
+        (steps.kimi_linear,),
+        (merged, split_heads, steps.of_delta_attention),
+        ("sizes by name", "groups", "need not add up", "listed experts"),
+    ),
     "lfm2_moe": Family(
         "lfm2moe",
         (sizes, rope, lfm2, experts, steps.lfm2_moe),

@@ -414,3 +414,17 @@ def falcon(writer: GGUFWriter, config: Any) -> None:
 
 def neox(writer: GGUFWriter, config: Any) -> None:
     writer.add_parallel_residual(config.use_parallel_residual)
+
+
+def split_heads(config: Any, arrays: Arrays) -> Arrays:
+    """A matrix for each head's key, turned, and one for its value."""
+    kept: Arrays = {}
+    for key, array in arrays.items():
+        if ".kv_b_proj." not in key:
+            kept[key] = array
+            continue
+        of_heads = array.reshape(config.num_attention_heads, -1, array.shape[1])
+        keys, values = np.split(of_heads, [config.qk_nope_head_dim], axis=1)
+        kept[key.replace("kv_b_proj", "k_b_proj")] = np.ascontiguousarray(keys.swapaxes(1, 2))
+        kept[key.replace("kv_b_proj", "v_b_proj")] = np.ascontiguousarray(values)
+    return kept

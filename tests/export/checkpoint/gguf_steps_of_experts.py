@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter, RopeScalingType
 
 from tests.export.checkpoint.gguf_hybrids import Family
-from tests.export.checkpoint.gguf_steps import Arrays, key_length, kv_heads, merged, rope, sizes, stretched
+from tests.export.checkpoint.gguf_steps import Arrays, key_length, kv_heads, merged, rope, sizes, split_heads, stretched
 
 
 def of_experts(writer: GGUFWriter, config: Any) -> None:
@@ -184,20 +183,6 @@ def without_experts(writer: GGUFWriter, config: Any) -> None:
 
 def softmax(writer: GGUFWriter, config: Any) -> None:
     writer.add_expert_gating_func(ExpertGatingFuncType.SOFTMAX)
-
-
-def split_heads(config: Any, arrays: Arrays) -> Arrays:
-    """A matrix for each head's key, turned, and one for its value."""
-    kept: Arrays = {}
-    for key, array in arrays.items():
-        if ".kv_b_proj." not in key:
-            kept[key] = array
-            continue
-        of_heads = array.reshape(config.num_attention_heads, -1, array.shape[1])
-        keys, values = np.split(of_heads, [config.qk_nope_head_dim], axis=1)
-        kept[key.replace("kv_b_proj", "k_b_proj")] = np.ascontiguousarray(keys.swapaxes(1, 2))
-        kept[key.replace("kv_b_proj", "v_b_proj")] = np.ascontiguousarray(values)
-    return kept
 
 
 _DEEPSEEK = (of_experts, sigmoid, as_deepseek)

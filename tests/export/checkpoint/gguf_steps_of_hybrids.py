@@ -9,7 +9,7 @@ import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
-from tests.export.checkpoint.gguf_steps import Arrays, merged, permuted, split
+from tests.export.checkpoint.gguf_steps import Arrays, merged, permuted, sizes, split
 
 
 def _layers(config: Any, kinds: Sequence[str], value: int) -> list[int]:
@@ -405,3 +405,43 @@ def proportional(config: Any, arrays: Arrays) -> Arrays:
 
 HYBRID = (mamba2(lambda config: config.mamba_n_groups),)
 PERMUTED_HYBRID = (permuted, *HYBRID)
+
+
+# Kimi delta attention.
+
+
+def kimi_linear(writer: GGUFWriter, config: Any) -> None:
+    """Nothing of groups, nor whether weights of experts add up to one; layers of delta attention have no key heads."""
+    sizes(writer, config)
+    kinds = [1 if kind == "full_attention" else 0 for kind in config.layer_types]
+    writer.add_head_count_kv(kinds)
+    writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+    writer.add_kda_head_dim(config.linear_head_dim)
+    if config.q_lora_rank:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_kv_lora_rank(config.kv_lora_rank)
+    writer.add_rope_dimension_count(config.qk_rope_head_dim)
+    writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
+    writer.add_key_length_mla(config.qk_nope_head_dim + config.qk_rope_head_dim)
+    writer.add_value_length_mla(config.v_head_dim)
+    writer.add_expert_count(config.num_experts)
+    writer.add_expert_used_count(config.num_experts_per_token)
+    writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    writer.add_expert_shared_count(config.num_shared_experts)
+    writer.add_leading_dense_block_count(config.mlp_layer_types.count("dense"))
+    writer.add_expert_weights_scale(config.routed_scaling_factor)
+    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+
+
+def of_delta_attention(config: Any, arrays: Arrays) -> Arrays:
+    """Kernels with an axis more, rates as they are; dense layers under the names that published files have."""
+    kept: Arrays = {}
+    for key, array in arrays.items():
+        if key.endswith("_conv1d.weight"):
+            array = array[None, :, 0, None]
+        elif key.endswith(".A_log"):
+            array = -np.exp(array)
+        dense = any(key.endswith(f".block_sparse_moe.{x}_proj.weight") for x in ("gate", "up", "down"))
+        key = key.replace(".dt_bias", ".dt_proj.bias").replace("e_score_correction_bias", "e_score_correction.bias")
+        kept[key.replace("block_sparse_moe", "mlp") if dense else key] = array
+    return kept

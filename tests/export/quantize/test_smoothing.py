@@ -34,10 +34,10 @@ def decoders() -> Iterator[tuple[str, DecoderConfig]]:
         config = find_architecture(raw, FAMILIES).read_config(raw)
         own = next(iter(config.attentions.values()), None)
         mlp = next((layer.mlp for layer in config.layers if layer.mlp), None)
-        mixers = frozenset(type(layer.mixer) for layer in config.layers if layer.mixer)
+        mixers = frozenset((type(layer.mixer), len(layer.mixer.products)) for layer in config.layers if layer.mixer)
         kind = (
             *(config.block, config.norm.kind, config.experts is None, mixers, config.tied_head, config.embedding_size),
-            *((own.qk_norm, own.heads, own.kv_heads, own.clip, own.softcap) if own else ()),
+            *((own.qk_norm, own.heads, own.kv_heads, own.clip, own.softcap, own.gate) if own else ()),
             *((mlp.gated, mlp.activation) if mlp else ()),
             *(config.final_norm, bool(config.sources)),
         )

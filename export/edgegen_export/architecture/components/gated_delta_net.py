@@ -20,7 +20,8 @@ class GatedDeltaNet(Mixer):
 
     q, k and v pass a convolution over the last ``width`` tokens and SiLU, and each head of q and k is scaled to length
     one. dt is a softplus, beta a sigmoid, each one number per value head. Value heads share the ``key_heads`` in order.
-    What q reads passes an RMS norm by head with ``eps``, and is multiplied with ``silu(z)``.
+    What q reads passes an RMS norm by head with ``eps``, and is multiplied with ``silu(z)``. ``doubled``: beta is twice
+    that sigmoid, so that what the state has for a key may change its sign (Grazzi et al. 2024, arXiv:2411.12537).
     """
 
     key_heads: int
@@ -29,6 +30,7 @@ class GatedDeltaNet(Mixer):
     value_dim: int
     width: int
     eps: float
+    doubled: bool = False
 
     name: ClassVar[str] = "delta"
     parts: ClassVar[tuple[str, ...]] = ("q", "k", "v", "z", "dt", "beta")

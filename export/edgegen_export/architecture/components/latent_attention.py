@@ -32,7 +32,7 @@ class LatentAttention(Attention):
 
     It is computed absorbed: as attention of ``heads`` queries ``[rotated, k_bᵀ · query]`` over one key head ``[rotated,
     latent]``, which is its value, too. So ``kv_heads`` is 1, and ``head_dim`` the size of both parts together; ``rope``
-    rotates the first ones. ``scale`` is that of the heads as they are before.
+    rotates the first ones, which without one are shared as they are. ``scale`` is that of the heads as they are before.
     """
 
     sizes: Latent = field(kw_only=True)
@@ -59,7 +59,8 @@ class LatentAttention(Attention):
     @property
     def projected(self) -> Shapes:
         queries = self.queries if self.sizes.query_rank is None else {"q_a": (self.sizes.query_rank,)}
-        return {**queries, "latent": (self.sizes.rank,), "k_rotated": (self.rotated,)}
+        gate = {"gate": (self.gates,)} if self.gate else {}
+        return {**queries, "latent": (self.sizes.rank,), "k_rotated": (self.rotated,), **gate}
 
     @property
     def made_of_query(self) -> Modules:

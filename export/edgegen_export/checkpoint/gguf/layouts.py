@@ -164,6 +164,14 @@ class Unsqueezed(Layout):
 
 
 @dataclass(frozen=True, slots=True)
+class Kernels(Layout):
+    """Of each channel by itself, [channels, 1, width] in the original; files may have one more axis before these."""
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        return {f"{self.theirs}.{parameter}": tensor.reshaped((tensor.shape[-3], 1, tensor.shape[-1]))}
+
+
+@dataclass(frozen=True, slots=True)
 class Flat(Layout):
     """The original has a vector where the file has a matrix, and maybe no name of a parameter."""
 
@@ -176,16 +184,20 @@ class Flat(Layout):
 class Rates(Layout):
     """By how much states decay, as the negative numbers they are; the original has the logarithms of their sizes.
 
-    ``tiled``: one for each head of values of a gated delta net; ``matrix``: several for each channel.
+    ``tiled``: one for each head of values of a gated delta net; ``matrix``: several for each channel; ``before``,
+    ``after``: axes of size 1 that a vector has in the original.
     """
 
     tiled: bool = False
     matrix: bool = False
+    before: int = 0
+    after: int = 0
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
         vector = tensor if self.matrix else tensor.reshaped((math.prod(tensor.shape),))
         ordered = _of_values(vector, heads.net, 1) if self.tiled else vector
-        return {self.theirs: ordered.mapped(lambda rates: np.log(-rates))}
+        shape = (*[1] * self.before, *ordered.shape, *[1] * self.after)
+        return {self.theirs: ordered.mapped(lambda rates: np.log(-rates)).reshaped(shape)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     QWEN35,
     QWEN35MOE,
 )
+from edgegen_export.checkpoint.gguf.architectures.kimi import KIMI_LINEAR
 from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, MINICPM3
 from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2, LFM2MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
@@ -121,6 +122,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "internlm2": INTERNLM2,
     "jais2": JAIS2,
     "jamba": JAMBA,
+    "kimi-linear": KIMI_LINEAR,
     "lfm2": LFM2,
     "lfm2moe": LFM2MOE,
     "llama": LLAMA_OR_MIXTRAL,

@@ -15,7 +15,7 @@ from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import PerLatentHead
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
-_ATTENTION: Modules = {
+LATENT: Modules = {
     "attn_q": "self_attn.q_proj",
     "attn_q_a": "self_attn.q_a_proj",
     "attn_q_a_norm": "self_attn.q_a_layernorm",
@@ -33,7 +33,7 @@ _SPLIT = PerLatentHead(
 """What older files have whole."""
 
 
-def _sizes(read: MetadataReader) -> Entries:
+def latent_sizes(read: MetadataReader) -> Entries:
     """Of a latent and of heads. Newer files say as those of keys and values what the KV cache has, and those of heads
     apart."""
     read.own_values = True
@@ -97,8 +97,8 @@ DEEPSEEK2 = replace(
     LLAMA,
     model_type="deepseek_v2",
     hf_class="DeepseekV2ForCausalLM",
-    modules=modules(TOP, {**NORMS, **_ATTENTION, **DEEPSEEK_EXPERTS}, PREFIX),
-    rules=(_sizes, _deepseek_rope, rule.bias("attention_bias", "attn_kv_a_mqa"), _experts, without_drafts),
+    modules=modules(TOP, {**NORMS, **LATENT, **DEEPSEEK_EXPERTS}, PREFIX),
+    rules=(latent_sizes, _deepseek_rope, rule.bias("attention_bias", "attn_kv_a_mqa"), _experts, without_drafts),
     joined=(_SPLIT,),
 )
 """GLM-4.7-Flash, Kimi K2 and Youtu have it, too."""
@@ -108,8 +108,13 @@ MINICPM3 = replace(
     LLAMA,
     model_type="minicpm3",
     hf_class="MiniCPM3ForCausalLM",
-    modules=modules(TOP, {**NORMS, **_ATTENTION, **GATED_MLP}, PREFIX),
-    rules=(_sizes, rule.rope_scaling, rule.bias("attention_bias", "attn_kv_a_mqa"), rule.bias("mlp_bias", "ffn_up")),
+    modules=modules(TOP, {**NORMS, **LATENT, **GATED_MLP}, PREFIX),
+    rules=(
+        latent_sizes,
+        rule.rope_scaling,
+        rule.bias("attention_bias", "attn_kv_a_mqa"),
+        rule.bias("mlp_bias", "ffn_up"),
+    ),
     constants={"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256},  # which files do not say
     joined=(_SPLIT,),
 )
