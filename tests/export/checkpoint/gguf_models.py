@@ -53,7 +53,7 @@ def write_gguf(
     arrays = arrays_of(model)
     for step in case.rearrange:
         arrays = step(config, arrays)
-    arch = {name: number for number, name in MODEL_ARCH_NAMES.items()}[case.arch]
+    arch = {name: number for number, name in MODEL_ARCH_NAMES.items()}[case.named_like or case.arch]
     names = get_tensor_name_map(arch, config.num_hidden_layers)
     writer = GGUFWriter(path, case.arch)
     for describe in case.describe:
