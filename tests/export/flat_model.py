@@ -29,6 +29,7 @@ class ModelLayer:
     mlp_width: int | None = None
     source: int | None = None
     cutoff: float | None = None
+    block: Block | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Model:
         mlp = MLP(own.mlp_width or self.intermediate_size, self.activation, self.gated, own.cutoff)
         if self.block == "single":
             return Layer(mlp=mlp) if own.mlp_only else Layer(attention)
-        return Layer(attention, mlp, extras=self._extras())
+        return Layer(attention, mlp, extras=self._extras(), block=own.block)
 
     def _extras(self) -> tuple[Component, ...]:
         found: list[Component] = []

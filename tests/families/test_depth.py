@@ -17,6 +17,7 @@ from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader
 from edgegen_export.progress import Silent
 from tests.families.cases import CASES, Case
+from tests.families.cases.kimi_linear import NET as KIMI_NET
 from tests.families.harness import checkpoint_of, tokens
 from tests.second_oracle import open_oracle
 
@@ -30,7 +31,12 @@ LAYERS = 12
 
 _COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 
-OTHERS: Mapping[str, Mapping[str, Any]] = {"gpt_neo": {"attention_types": [[["global", "local"], 6]]}}
+OTHERS: Mapping[str, Mapping[str, Any]] = {
+    "gpt_neo": {"attention_types": [[["global", "local"], 6]]},
+    "kimi_linear": {
+        "linear_attn_config": {**KIMI_NET, "kda_layers": [1, 2, 4, 5, 7, 8, 10, 11], "full_attn_layers": [3, 6, 9, 12]}
+    },
+}
 """What else has to change, by family."""
 
 

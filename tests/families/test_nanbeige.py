@@ -112,7 +112,7 @@ def test_a_gguf_file_says_the_passes(tmp_path: Path) -> None:
         return {name: array for name, array in arrays.items() if not name.startswith(REPEATED)}
 
     steps = (sizes, kv_heads, key_length, llama, rope, passes)
-    case = Case("nanbeige", "", "", SIZES, describe=steps, rearrange=(without_repeats, permuted))
+    case = Case("nanbeige", "", "", SIZES, steps, (without_repeats, permuted), named_like="llama")
     bundle = export_to(write_gguf(tmp_path / "model.gguf", case, model), tmp_path / "bundle")
     runner = runner_of(bundle)
     assert bundle.manifest.model.family == "nanbeige"

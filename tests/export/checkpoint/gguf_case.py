@@ -36,7 +36,8 @@ class Case:
     """``arch``: the file's name of the family; ``config`` and ``cls``: what transformers makes the model of.
 
     ``not_said``: keys of the configuration that no GGUF file has, and that nothing in inference reads.
-    ``loader``: whether transformers' own GGUF loader reads such a file rightly.
+    ``loader``: whether transformers' own GGUF loader reads such a file rightly. ``named_like``: an architecture whose
+    tensors have the same names, where the ``gguf`` library does not know this one.
     """
 
     arch: str
@@ -47,3 +48,4 @@ class Case:
     rearrange: tuple[Rearrange, ...] = ()
     not_said: frozenset[str] = field(default_factory=frozenset[str])
     loader: bool = False
+    named_like: str = ""

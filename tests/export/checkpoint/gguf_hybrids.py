@@ -23,13 +23,15 @@ from tests.export.checkpoint.gguf_steps import (
 @dataclass(frozen=True)
 class Family:
     """How checkpoints of a family become GGUF files; ``left``: variants that llama.cpp's format cannot say;
-    ``oracles``: the versions of transformers whose names the files have, where they are not the case's first."""
+    ``oracles``: the versions of transformers whose names the files have, where they are not the case's first;
+    ``named_like``: an architecture with the same names of tensors, where the ``gguf`` library does not know this."""
 
     arch: str
     describe: tuple[Describe, ...]
     rearrange: tuple[Rearrange, ...]
     left: tuple[str, ...] = ()
     oracles: tuple[int, ...] = ()
+    named_like: str = ""
 
 
 FAMILIES_OF_FILES = {
@@ -63,6 +65,12 @@ FAMILIES_OF_FILES = {
         (steps.kimi_linear,),
         (merged, split_heads, steps.of_delta_attention),
         ("sizes by name", "groups", "need not add up", "listed experts"),
+    ),
+    "bailing_hybrid": Family(
+        "bailingmoe3",
+        (rope, steps.ling),
+        (merged, split_heads, steps.of_ling, steps.of_delta_attention),
+        named_like="kimi-linear",
     ),
     "lfm2_moe": Family(
         "lfm2moe",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gguf import GGMLQuantizationType, GGUFWriter, get_tensor_name_map
-from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES
+from gguf.constants import MODEL_ARCH_NAMES
 from gguf.quants import quantize
 
 from tests.export.checkpoint.gguf_case import Case
@@ -53,8 +53,7 @@ def write_gguf(
     arrays = arrays_of(model)
     for step in case.rearrange:
         arrays = step(config, arrays)
-    # What the library does not know has Llama's names.
-    arch = {name: number for number, name in MODEL_ARCH_NAMES.items()}.get(case.arch, MODEL_ARCH.LLAMA)
+    arch = {name: number for number, name in MODEL_ARCH_NAMES.items()}[case.named_like or case.arch]
     names = get_tensor_name_map(arch, config.num_hidden_layers)
     writer = GGUFWriter(path, case.arch)
     for describe in case.describe:

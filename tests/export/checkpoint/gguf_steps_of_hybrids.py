@@ -411,12 +411,27 @@ PERMUTED_HYBRID = (permuted, *HYBRID)
 
 
 def kimi_linear(writer: GGUFWriter, config: Any) -> None:
-    """Nothing of groups, nor whether weights of experts add up to one; layers of delta attention have no key heads."""
+    """Nothing of groups, nor whether weights of experts add up to one."""
+    _delta_attention(writer, config, config.linear_head_dim, config.linear_conv_kernel_dim)
+
+
+def ling(writer: GGUFWriter, config: Any) -> None:
+    """Which is Kimi Linear with a bound, and experts in groups; the library has no names of its keys."""
+    _delta_attention(writer, config, config.linear_head_dim, config.short_conv_kernel_size)
+    writer.add_expert_group_count(config.num_expert_group)
+    writer.add_expert_group_used_count(config.topk_group)
+    writer.add_expert_weights_norm(config.moe_renormalize)
+    writer.add_expert_shared_feed_forward_length(config.moe_intermediate_size)
+    writer.add_bool("bailingmoe3.kda.safe_gate", config.kda_safe_gate)
+    writer.add_float32("bailingmoe3.kda.gate_lower_bound", config.kda_lower_bound)
+
+
+def _delta_attention(writer: GGUFWriter, config: Any, head_dim: int, width: int) -> None:
+    """Layers of delta attention have no key heads."""
     sizes(writer, config)
-    kinds = [1 if kind == "full_attention" else 0 for kind in config.layer_types]
-    writer.add_head_count_kv(kinds)
-    writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
-    writer.add_kda_head_dim(config.linear_head_dim)
+    writer.add_head_count_kv([1 if kind == "full_attention" else 0 for kind in config.layer_types])
+    writer.add_ssm_conv_kernel(width)
+    writer.add_kda_head_dim(head_dim)
     if config.q_lora_rank:
         writer.add_q_lora_rank(config.q_lora_rank)
     writer.add_kv_lora_rank(config.kv_lora_rank)
@@ -440,8 +455,34 @@ def of_delta_attention(config: Any, arrays: Arrays) -> Arrays:
         if key.endswith("_conv1d.weight"):
             array = array[None, :, 0, None]
         elif key.endswith(".A_log"):
-            array = -np.exp(array)
+            array = -np.exp(array) if array.ndim > 1 else np.exp(array)[:, None]  # Ling's are vectors
         dense = any(key.endswith(f".block_sparse_moe.{x}_proj.weight") for x in ("gate", "up", "down"))
         key = key.replace(".dt_bias", ".dt_proj.bias").replace("e_score_correction_bias", "e_score_correction.bias")
         kept[key.replace("block_sparse_moe", "mlp") if dense else key] = array
+    return kept
+
+
+def of_ling(config: Any, arrays: Arrays) -> Arrays:
+    """Under the names of Kimi Linear, where these mean the same."""
+    names = {
+        "word_embeddings": "embed_tokens",
+        ".attention.": ".self_attn.",
+        ".dense.": ".o_proj.",
+        ".f_proj.": ".f_a_proj.",
+        ".mlp.gate.expert_bias": ".block_sparse_moe.gate.e_score_correction_bias",
+        ".mlp.gate.weight": ".block_sparse_moe.gate.weight",
+        ".mlp.shared_experts.": ".block_sparse_moe.shared_experts.",
+    }
+    kept: Arrays = {}
+    for key, array in arrays.items():
+        layer = key.split(".")[2] if key.startswith("model.layers.") else ""
+        for theirs, other in names.items():
+            key = key.replace(theirs, other)
+        if key.endswith("self_attn.g_proj.weight"):
+            full = config.layer_types[int(layer)] == "full_attention"
+            key = f"blk.{layer}.attn_gate.weight" if full else key.replace("g_proj", "g_a_proj")
+        elif ".mlp.experts." in key:
+            part = next(part for part in ("gate", "up", "down") if f"{part}_proj" in key)
+            key = f"blk.{layer}.ffn_{part}_exps.weight"
+        kept[key] = array
     return kept

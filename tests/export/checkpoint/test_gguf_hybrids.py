@@ -65,7 +65,7 @@ def _given(config: dict[str, Any]) -> dict[str, Any]:
 def written(case: Case, folder: Path, more: Family | None = None) -> Path:
     family = more or _family_of(case)
     assert family
-    shape = GgufCase(family.arch, "", "", {}, family.describe, family.rearrange)
+    shape = GgufCase(family.arch, "", "", {}, family.describe, family.rearrange, named_like=family.named_like)
     return write_gguf(folder / "model.gguf", shape, Stored(case, checkpoint_of(case, folder / "checkpoint")))
 
 
@@ -96,7 +96,7 @@ def _case(family: str) -> Case:
 
 def _changed(family: str, *describe: Describe, rearrange: tuple[Rearrange, ...] = ()) -> Family:
     usual = FAMILIES_OF_FILES[family]
-    return Family(usual.arch, (*usual.describe, *describe), (*usual.rearrange, *rearrange))
+    return replace(usual, describe=(*usual.describe, *describe), rearrange=(*usual.rearrange, *rearrange))
 
 
 def test_layers_that_propose_further_tokens_are_left(tmp_path: Path) -> None:
@@ -105,6 +105,20 @@ def test_layers_that_propose_further_tokens_are_left(tmp_path: Path) -> None:
     assert checkpoint.config["num_hidden_layers"] == len(checkpoint.config["layer_types"]) == 4
     original = Checkpoint.open(str(tmp_path / "checkpoint"))
     assert set(checkpoint.tensors) == set(original.tensors)
+
+
+def test_a_draft_layer_of_ling_has_keys_and_is_left(tmp_path: Path) -> None:
+    heads = says(head_count_kv=[0, 1, 0, 1, 1])
+    family = _changed("bailing_hybrid", steps.with_drafts, heads, rearrange=(steps.a_draft_layer,))
+    checkpoint = Checkpoint.open(str(written(_case("bailing_hybrid"), tmp_path, family)))
+    assert checkpoint.config["num_hidden_layers"] == 4
+    assert checkpoint.config["layer_types"] == ["linear_attention", "full_attention"] * 2
+    assert set(checkpoint.tensors) == set(Checkpoint.open(str(tmp_path / "checkpoint")).tensors)
+
+
+def _limited(writer: Any, config: Any) -> None:
+    """As Ling 3.0 Flash, whose last layers have limits."""
+    writer.add_array("bailingmoe3.swiglu_clamp_exp", [0.0, 0.0, 0.0, 7.0])
 
 
 def says(**values: Any) -> Describe:
@@ -167,6 +181,16 @@ def _with(name: str, array: Any) -> Rearrange:
             "qwen3_5_text",
             _changed("qwen3_5_text", rearrange=(_with("model.layers.0.linear_attn.A_log", [-1.0]),)),
             r"blk.0.ssm_a: shape \[1\] does not fit the metadata: 4 rows of values were expected",
+        ),
+        (
+            "kimi_linear",
+            _changed("kimi_linear", says(expert_weights_norm=False)),
+            r"expert_weights_norm = False: the weights of experts add up to one in this architecture",
+        ),
+        (
+            "bailing_hybrid",
+            _changed("bailing_hybrid", _limited),
+            r"bailingmoe3.swiglu_clamp_exp: limits of what the gates of experts give are not supported",
         ),
         (
             "gemma3n_text",

@@ -104,7 +104,7 @@ class DecoderFormula:
             return self.mlp(f"{name}.mlp", layer, x)
 
         factor = model.residual_multiplier
-        match model.block:
+        match layer.block or model.block:
             case "sequential":
                 x = x + factor * attention(norm(x, "attn_norm"))
                 return x + factor * mlp(norm(x, "mlp_norm"))

@@ -155,6 +155,12 @@ MODELS: dict[str, Model] = {
         altup=AltUp(3, scaled=False),
         per_layer=Table(16, 44, 4.0, 0.2, 0.7),
     ),
+    "blocks of several kinds": replace(
+        ROTATED,
+        block="post_norm",
+        residual_multiplier=0.4,
+        layers=(ModelLayer(0.25, rope=ROPE, block="sequential"), *layers(7), ModelLayer(0.25, block="parallel")),
+    ),
     "single with an MLP": replace(ROTATED, block="single", layers=(*layers(None), ModelLayer(1.0, mlp_only=True))),
     **{f"{block} with rms": replace(ROTATED, block=block) for block in BLOCKS},
     **{f"{block} with layer norm": replace(OLD, block=block) for block in BLOCKS},

@@ -184,12 +184,13 @@ class Flat(Layout):
 class Rates(Layout):
     """By how much states decay, as the negative numbers they are; the original has the logarithms of their sizes.
 
-    ``tiled``: one for each head of values of a gated delta net; ``matrix``: several for each channel; ``before``,
-    ``after``: axes of size 1 that a vector has in the original.
+    ``tiled``: one for each head of values of a gated delta net; ``matrix``: several for each channel; ``positive``: as
+    their sizes; ``before``, ``after``: axes of size 1 that a vector has in the original.
     """
 
     tiled: bool = False
     matrix: bool = False
+    positive: bool = False
     before: int = 0
     after: int = 0
 
@@ -197,7 +198,7 @@ class Rates(Layout):
         vector = tensor if self.matrix else tensor.reshaped((math.prod(tensor.shape),))
         ordered = _of_values(vector, heads.net, 1) if self.tiled else vector
         shape = (*[1] * self.before, *ordered.shape, *[1] * self.after)
-        return {self.theirs: ordered.mapped(lambda rates: np.log(-rates)).reshaped(shape)}
+        return {self.theirs: ordered.affine(1.0 if self.positive else -1.0).mapped(np.log).reshaped(shape)}
 
 
 @dataclass(frozen=True, slots=True)

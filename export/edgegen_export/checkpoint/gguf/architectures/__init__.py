@@ -44,7 +44,7 @@ from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     QWEN35,
     QWEN35MOE,
 )
-from edgegen_export.checkpoint.gguf.architectures.kimi import KIMI_LINEAR
+from edgegen_export.checkpoint.gguf.architectures.kimi import BAILINGMOE3, KIMI_LINEAR
 from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, MINICPM3
 from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2, LFM2MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
@@ -87,6 +87,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "baichuan": BAICHUAN,
     "bailingmoe": DEEPSEEK,
     "bailingmoe2": BAILINGMOE2,
+    "bailingmoe3": BAILINGMOE3,
     "bloom": BLOOM,
     "chatglm": CHATGLM,
     "cohere2": COHERE2,

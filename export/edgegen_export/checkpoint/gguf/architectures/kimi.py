@@ -1,13 +1,18 @@
-"""Kimi delta attention, among layers of latent attention: Kimi Linear."""
+"""Kimi delta attention, among layers of latent attention: Kimi Linear and Ling 3.0."""
 
 from dataclasses import replace
 
-from edgegen_export.checkpoint.gguf.architecture import modules
-from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import as_deepseek
+from edgegen_export.checkpoint.gguf import config_rules as rule
+from edgegen_export.checkpoint.gguf.architecture import Modules, modules
+from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
+    DEEPSEEK_EXPERTS,
+    as_deepseek,
+    without_drafts,
+)
 from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, LATENT, latent_sizes
 from edgegen_export.checkpoint.gguf.architectures.llama_like import NORMS, PREFIX, TOP
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Each, Kernels, Parameter, Rates
+from edgegen_export.checkpoint.gguf.layouts import Each, Kernels, Parameter, PerLatentHead, Rates
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 
@@ -31,6 +36,17 @@ def _normalized(read: MetadataReader) -> Entries:
     return {"norm_topk_prob": True}
 
 
+def _delta(module: str) -> Modules:
+    """What both have of delta attention, the original's name of it ``module``."""
+    return {
+        **{f"attn_{x}": f"{module}.{x}_proj" for x in "kv"},
+        **{f"ssm_conv1d_{x}": Kernels(f"{module}.{x}_conv1d") for x in "qkv"},
+        "ssm_beta": f"{module}.b_proj",
+        "ssm_dt": Parameter(f"{module}.dt"),
+        "ssm_norm": f"{module}.o_norm",
+    }
+
+
 _MOE = "block_sparse_moe"
 KIMI_LINEAR = replace(
     DEEPSEEK2,
@@ -41,14 +57,9 @@ KIMI_LINEAR = replace(
         {
             **NORMS,
             **LATENT,
-            "attn_k": "self_attn.k_proj",
-            "attn_v": "self_attn.v_proj",
-            **{f"ssm_conv1d_{x}": Kernels(f"self_attn.{x}_conv1d") for x in "qkv"},
+            **_delta("self_attn"),
             **{f"ssm_{x}": f"self_attn.{x}_proj" for x in ("f_a", "f_b", "g_a", "g_b")},
-            "ssm_beta": "self_attn.b_proj",
             "ssm_a": Rates("self_attn.A_log", before=2, after=1),
-            "ssm_dt": Parameter("self_attn.dt"),
-            "ssm_norm": "self_attn.o_norm",
             **{f"ffn_{x}": f"{_MOE}.{x}_proj" for x in ("gate", "up", "down")},  # as transformers 5 writes them
             "ffn_gate_inp": f"{_MOE}.gate",
             "exp_probs_b": Parameter(f"{_MOE}.gate.e_score_correction"),
@@ -61,4 +72,58 @@ KIMI_LINEAR = replace(
         PREFIX,
     ),
     rules=(_delta_attention, latent_sizes, *as_deepseek("num_experts", "num_shared_experts"), _normalized),
+)
+
+
+def _bounded(read: MetadataReader) -> Entries:
+    """Ling 3.0, whose decay has a bound. Layers that propose further tokens are left out."""
+    attends, drafts = read.layers_with_attention(), without_drafts(read)
+    for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):
+        if any(read.by_layer(key)):
+            read.wrong(key, "limits of what the gates of experts give are not supported, only 0 for each layer")
+    kinds = ["full_attention" if attending else "linear_attention" for attending in attends]
+    return {
+        **drafts,
+        "layer_types": kinds[: drafts["num_hidden_layers"]],
+        "head_dim": read.integer("kda.head_dim"),
+        "short_conv_kernel_size": read.integer("ssm.conv_kernel"),
+        "kda_safe_gate": read.flag("kda.safe_gate", True),
+        "kda_lower_bound": read.real("kda.gate_lower_bound"),
+    }
+
+
+_LING = "attention"
+BAILINGMOE3 = replace(
+    DEEPSEEK2,
+    model_type="bailing_hybrid",
+    hf_class="BailingMoeV3ForCausalLM",
+    modules=modules(
+        {**TOP, "token_embd": "model.word_embeddings"},
+        {
+            **NORMS,
+            **{ours: str(theirs).replace("self_attn", _LING) for ours, theirs in LATENT.items()},
+            "attn_output": f"{_LING}.dense",  # in all layers, as transformers 5 writes it
+            "attn_gate": f"{_LING}.g_proj",
+            **_delta(_LING),
+            "ssm_f_a": f"{_LING}.f_proj",
+            "ssm_g_a": f"{_LING}.g_proj",
+            "ssm_a": Rates(f"{_LING}.A_log", positive=True),
+            **DEEPSEEK_EXPERTS,
+            "exp_probs_b": Parameter("mlp.gate.expert"),
+        },
+        PREFIX,
+    ),
+    rules=(
+        _bounded,
+        latent_sizes,
+        rule.rope_scaling,
+        rule.text_only,
+        *as_deepseek("num_experts", "num_shared_experts"),
+    ),
+    joined=(
+        PerLatentHead(
+            (f"{PREFIX}{_LING}.k_b_proj.weight", f"{PREFIX}{_LING}.v_b_proj.weight"),
+            f"{PREFIX}{_LING}.kv_b_proj.weight",
+        ),
+    ),
 )
