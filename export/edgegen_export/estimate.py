@@ -118,16 +118,9 @@ def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
 
 
 def _repeated(config: DecoderConfig) -> int:
-    """Parameters of the layers' matrices that further passes compute with once more."""
-    sizes = {
-        layer: sum(
-            math.prod(shape)
-            for one in config.layers[layer].components
-            for shape in one.matrices(config.hidden_size).values()
-        )
-        for layer in config.passes
-    }
-    return sum((len(passes) - 1) * sizes[layer] for layer, passes in config.passes.items())
+    """Parameters of other layers' matrices that layers compute with once more."""
+    again = (one for layer in config.layers for one in layer.components if not layer.stores(one))
+    return sum(math.prod(shape) for one in again for shape in one.matrices(config.hidden_size).values())
 
 
 def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) -> int:

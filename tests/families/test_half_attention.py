@@ -26,7 +26,7 @@ REFUSED = {
     **dict.fromkeys(
         (
             "granitemoehybrid lara_mini lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_5_moe_text qwen3_next falcon_h1 "
-            "nemotron_h bamba mamba2 mamba falcon_mamba jamba olmo_hybrid kimi_linear bailing_hybrid"
+            "nemotron_h bamba mamba2 mamba falcon_mamba jamba olmo_hybrid kimi_linear bailing_hybrid zamba2"
         ).split(),
         "it has fixed states",
     ),

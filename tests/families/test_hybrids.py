@@ -63,6 +63,12 @@ KEPT = {
         [(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed"), (3, "fixed"), (3, "fixed")],
         3 * (3 + 16) * 128 * 4,
     ),
+    "zamba2": (
+        [(i, kind) for i in range(6) for kind in ("fixed", "fixed", *(["growing"] if i in (1, 2, 4, 5) else []))],
+        6 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4,
+    ),
+    "hrm_text": ([(i, "growing") for i in range(16)], 0),
+    "dory": ([(i, "growing" if i % 2 else "windowed") for i in range(6)], 0),
     **dict.fromkeys(("mamba", "falcon_mamba"), ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 + 16) * 128 * 4)),
     **dict.fromkeys(
         SHARING, ([(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")], 0)
@@ -87,6 +93,8 @@ OPERATORS = {
     "bailing_hybrid": delta | {b"RotaryEmbedding", b"OneHot", b"Greater", b"Squeeze"},
     "mamba": (scanned := {b"Scan", b"LogSoftmax", b"Neg", b"Squeeze"}),
     "falcon_mamba": scanned,
+    "hrm_text": {b"Sigmoid"},
+    "dory": {b"Sigmoid", b"RotaryEmbedding"},
     "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
 }
 """Those of a family that are neither edgegen's nor exact, but for matrices; of others, those of a mixer."""

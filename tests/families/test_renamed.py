@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,33 @@ def as_bailing_moe(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     return {**tensors, **drafts, f"model.layers.{last}.eh_proj.weight": joined}
 
 
+def as_paired_dory(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """As published: attention and MLP are a layer each."""
+    rates = {"lambda_1": (0, "attn_alpha"), "lambda_2": (1, "mlp_alpha")}
+    blocks = {"self_attn": (0, "mixer"), "mlp": (1, "mixer"), **rates}
+
+    def paired(found: re.Match[str]) -> str:
+        place, name = blocks[found[2]]
+        return f"layers.{2 * int(found[1]) + place}.{name}"
+
+    return {re.sub(r"layers\.(\d+)\.(\w+)", paired, name): tensor for name, tensor in tensors.items()}
+
+
+def as_unfused_hrm_text(tensors: Tensors, config: dict[str, Any]) -> Tensors:
+    """As transformers has it in memory."""
+    fused = {
+        "attn.gqkv_proj": [f"self_attn.{x}_proj" for x in ("gate", "q", "k", "v")],
+        "mlp.gate_up_proj": ["mlp.gate_proj", "mlp.up_proj"],
+        "attn.o_proj": ["self_attn.o_proj"],
+    }
+    found: Tensors = {}
+    for name, tensor in tensors.items():
+        kind = next((kind for kind in fused if f".{kind}." in name), name)
+        parts = fused.get(kind, [name])
+        found |= {name.replace(kind, part): x for part, x in zip(parts, np.split(tensor, len(parts)), strict=True)}
+    return found
+
+
 BAILING_MOE = {
     "num_experts": 12,
     "num_shared_experts": 1,
@@ -146,6 +174,8 @@ BAILING_MOE = {
         ("llama", "internlm2", "InternLM2ForCausalLM", as_internlm2, {"bias": False}),
         ("qwen2", "mimo", "MiMoForCausalLM", as_mimo, {"num_nextn_predict_layers": 1, "use_mrope": False}),
         ("sarvam_moe", "bailing_moe", "BailingMoeV2ForCausalLM", as_bailing_moe, BAILING_MOE),
+        ("dory", "dory", "DoryForCausalLM", as_paired_dory, {}),
+        ("hrm_text", "hrm_text", "HrmTextForCausalLM", as_unfused_hrm_text, {}),
     ],
 )
 def test_a_renamed_model_computes_the_same(

@@ -23,6 +23,7 @@ Block = Literal[
     "parallel",
     "parallel_two_norms",
     "single",
+    "shared_before_mixer",
 ]
 """The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
 
@@ -36,6 +37,7 @@ LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "parallel": ("attn_norm",),
     "parallel_two_norms": ("attn_norm", "mlp_norm"),
     "single": ("norm",),
+    "shared_before_mixer": ("norm",),
 }
 """The norms of a layer, by kind of block."""
 
@@ -65,7 +67,8 @@ class Layer:
     or experts; and ``extras``. A layer of a ``single`` block has one of ``mixer``, ``attention`` and ``mlp``.
 
     ``block``: the kind of block that it is, where that is not the model's. ``repeats``: an earlier layer with the same
-    components and block, whose tensors it computes with once more.
+    components and block, whose tensors it computes with once more, but for those of the components ``own``, and for its
+    norms where it has any such.
     """
 
     attention: Attention | None = None
@@ -74,6 +77,7 @@ class Layer:
     extras: tuple[Component, ...] = ()
     block: Block | None = None
     repeats: int | None = None
+    own: tuple[Component, ...] = ()
 
     @property
     def mixing(self) -> tuple[Mixer | Attention, ...]:
@@ -83,6 +87,10 @@ class Layer:
     @property
     def components(self) -> tuple[Component, ...]:
         return (*self.mixing, *([self.mlp] if self.mlp else []), *self.extras)
+
+    def stores(self, component: Component) -> bool:
+        """Whether it has the tensors of its component itself."""
+        return self.repeats is None or component in self.own
 
     @property
     def experts(self) -> Experts | None:
@@ -137,16 +145,18 @@ class DecoderConfig:
 
     @property
     def passes(self) -> dict[int, list[int]]:
-        """The layers that have tensors, each with all that compute with them: itself and those that repeat it."""
+        """The layers that repeat none, each with all that compute with its tensors: itself and those that repeat it."""
         found: dict[int, list[int]] = {}
         for i, layer in enumerate(self.layers):
             found.setdefault(i if layer.repeats is None else layer.repeats, []).append(i)
         return found
 
-    def stored(self, layer: int) -> str:
-        """The name of a layer's tensors, and a dot: another's, where it repeats that."""
+    def stored(self, layer: int, component: Component | None = None) -> str:
+        """The name of a layer's tensors, and a dot: another's, where it repeats that; of the ``component``, or of those
+        that it does not have itself."""
         repeats = self.layers[layer].repeats
-        return f"layers.{layer if repeats is None else repeats}."
+        itself = repeats is None or (component is not None and self.layers[layer].stores(component))
+        return f"layers.{layer if itself else repeats}."
 
     @property
     def attentions(self) -> dict[int, Attention]:

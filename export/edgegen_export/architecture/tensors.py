@@ -11,7 +11,8 @@ from edgegen_export.architecture.tensor_layouts import Shape
 
 def components_of(config: DecoderConfig) -> Iterator[tuple[str, Component]]:
     """All components that have tensors, each with the name of its layer and a dot, which stand before its own names."""
-    return ((f"layers.{i}.", one) for i in config.passes for one in config.layers[i].components)
+    stored = ((i, layer, one) for i, layer in enumerate(config.layers) for one in layer.components)
+    return ((f"layers.{i}.", one) for i, layer, one in stored if layer.stores(one))
 
 
 def extras_around(config: DecoderConfig) -> list[Component]:
@@ -53,7 +54,8 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
     """Our norms of ``config``: what each computes, and the shape of its weight."""
     norm, d = config.norm, config.hidden_size
     names = ["embed_norm"] if config.embedding_norm else []
-    names += [f"layers.{i}.{name}" for i in config.passes for name in LAYER_NORMS[config.block_of(i)]]
+    normed = [i for i, layer in enumerate(config.layers) if layer.repeats is None or layer.own]
+    names += [f"layers.{i}.{name}" for i in normed for name in LAYER_NORMS[config.block_of(i)]]
     names += ["final_norm"] if config.final_norm else []
     norms: dict[str, tuple[Norm, Shape]] = dict.fromkeys(names, (norm, (d,)))
     for layer, one in components_of(config):
@@ -65,9 +67,9 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
 
 def layer_products(config: DecoderConfig, layer: int) -> list[Modules]:
     """The matrices of a layer that calibration walks through, fused as the graph fuses them; experts are left out."""
-    own, name = config.layers[layer], config.stored(layer)
-    ordered = (*own.mixing, *own.extras, *([own.mlp] if own.mlp else []))
-    return [tuple(f"{name}{module}" for module in modules) for one in ordered for modules in one.products]
+    own = config.layers[layer]
+    ordered = ((one, config.stored(layer, one)) for one in (*own.mixing, *own.extras, *([own.mlp] if own.mlp else [])))
+    return [tuple(f"{name}{module}" for module in modules) for one, name in ordered for modules in one.products]
 
 
 def matrices_around(config: DecoderConfig) -> list[Modules]:

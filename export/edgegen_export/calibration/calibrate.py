@@ -63,7 +63,7 @@ def calibrate(
     strategy: Strategy
     match recipe.method:
         case "gptq":
-            matrices = [name for i in config.passes for name in layer_matrices(config, i)]
+            matrices = [*dict.fromkeys(name for i in range(config.num_layers) for name in layer_matrices(config, i))]
             matrices += ["embed"] if config.tied_head else ["embed", "head"]
             bits = BitBudget(tensors, matrices, recipe, budget)
             probes = probe_ids(ids, config.vocab_size)

@@ -16,6 +16,7 @@ from edgegen.errors import ExportError
 from edgegen.system import trim_memory
 from edgegen_export.architecture.components.component import Modules, Pair
 from edgegen_export.architecture.components.latent_attention import LatentAttention
+from edgegen_export.architecture.components.shared_block import SharedAttention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import layer_products
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
@@ -116,10 +117,11 @@ class LayerWalk:
         before = {0: [self._scratch.kept(x) for x in embedded]}
         before |= self._before_passes(before[0], ids.shape[1])
         for done, (layer, passes) in enumerate(config.passes.items(), 1):
-            matrices, inputs = layer_matrices(config, layer), dict[str, _Inputs]()
+            matrices, inputs = dict[str, Modules](), dict[str, _Inputs]()
             for each in passes:
-                states = before.pop(each)
-                with reference.layer(each, ids.shape[1], list(matrices)) as run:
+                states, taken = before.pop(each), layer_matrices(config, each)
+                matrices |= taken
+                with reference.layer(each, ids.shape[1], list(taken)) as run:
                     self._watch(run, states, inputs)
                     on_run(run)
                 if each + 1 not in self._started:
@@ -200,7 +202,8 @@ class LayerWalk:
         """The layer's tensors that smoothing changes; ``inputs`` become those of the smoothed matrices."""
         if not self._recipe.smoothing:  # weights are to stay as they are
             return {}
-        pairs = layer_pairs(self._config, layer)
+        passes = self._config.passes[layer]
+        pairs = [*dict.fromkeys(pair for each in passes for pair in layer_pairs(self._config, each))]
         changed = _smoothed(self.tensors, pairs, matrices, inputs, self._recipe.smoothing, self.moves)
         changed |= _keys_for_int8({**self.tensors, **changed}, self._config, layer, inputs, self.moves)
         self.tensors |= changed
@@ -289,7 +292,9 @@ def _keys_for_int8(
 ) -> dict[str, LazyTensor]:
     """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
     own, attn = config.layers[layer].attention, f"layers.{layer}.attn"
-    if own is None or isinstance(own, LatentAttention) or own.rope is None or own.qk_norm or own.clip is not None:
+    if own is None or isinstance(own, LatentAttention | SharedAttention):
+        return {}
+    if own.rope is None or own.qk_norm or own.clip is not None:
         return {}
     if own.source is not None or layer in config.sources:
         return {}

@@ -77,7 +77,7 @@ def _matrices(
     tensors: Mapping[str, LazyTensor], config: DecoderConfig, experts: Sequence[str]
 ) -> dict[str, list[LazyTensor]]:
     """The parts of the layers' matrices, by fused name."""
-    of_layers = {name: modules for i in config.passes for name, modules in layer_matrices(config, i).items()}
+    of_layers = {name: modules for i in range(config.num_layers) for name, modules in layer_matrices(config, i).items()}
     matrices = {name: [tensors[f"{module}.weight"] for module in modules] for name, modules in of_layers.items()}
     return matrices | {name: [tensors[f"{module}.weight"] for module in parts(name)] for name in experts}
 

@@ -105,6 +105,7 @@ from edgegen_export.families.starcoder2 import STARCODER2
 from edgegen_export.families.telechat3 import TELECHAT3
 from edgegen_export.families.wrapped import wrappers
 from edgegen_export.families.youtu import YOUTU
+from edgegen_export.families.zamba2 import ZAMBA2
 
 _FAMILIES: tuple[Architecture, ...] = (
     GPT2,
@@ -235,6 +236,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     NANBEIGE,
     HRM_TEXT,
     DORY,
+    ZAMBA2,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

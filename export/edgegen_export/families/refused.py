@@ -34,7 +34,6 @@ _OWN = "a reader of its config and the names of its tensors"
 
 _NEEDS: Mapping[str, str] = {
     "attention blocks that several layers share, beside Mamba-1 with heads": "zamba",
-    "attention blocks that several layers share, with LoRA of each layer's own": "zamba2",
     "time mixing as in RWKV": "rwkv rwkv5 rwkv6 rwkv7",
     "xLSTM layers": "xlstm",
     "gated linear recurrent units": "recurrent_gemma",

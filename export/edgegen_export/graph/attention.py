@@ -11,12 +11,14 @@ import numpy as np
 from edgegen.bundle.manifest import KVDtype, KVLayer
 from edgegen_export.architecture.components.attention import Attention, QKNorm, QueryScale
 from edgegen_export.architecture.components.normalized import NormalizedAttention, unit_norm
+from edgegen_export.architecture.components.shared_block import SharedUse
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
 from edgegen_export.graph.mamba2 import negative_softplus
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.shared_block import with_updated_attention
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator, normalized
 
 ROTARY_STEP = 16
@@ -69,6 +71,7 @@ def attention(
     name, own = f"layers.{layer}", config.attentions[layer]
     module, inputs_of_layer = f"{name}.attn", tuple(f"{name}.{matrix}" for matrix in own.inputs)
     packed = linear(g, params.matrix(*inputs_of_layer), x, params.bias(*inputs_of_layer))
+    packed = with_updated_attention(g, params, config.layers[layer].extra(SharedUse), layer, x, packed)
     gate = NONE
     if own.gate:
         widths = g.axes(sum(_widths(own)), own.gates)

@@ -13,6 +13,7 @@ from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.layer_scale import LayerScale
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.components.shared_block import SharedUse
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
 from edgegen_export.graph.attention import StepInputs, attention
@@ -101,16 +102,20 @@ def _block(
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
     - ``single``: ``x += attn(norm(x))``, or ``x += mlp(norm(x))``
+    - ``shared_before_mixer``: ``x += mixer(norm(x))``; with attention, which takes x and the embedding e, ``x +=
+      mixer(norm(x + linear(mlp(norm(attn(norm(concat(x, e))))))))``
 
     Where the layer has a mixer instead of attention, ``attn`` is that; where it has both, their sum.
     """
     name, own = f"layers.{layer}", config.layers[layer]
 
-    def attend(x: Value) -> Stream:
-        made: list[Stream] = []
-        if own.mixer:
-            with g.scope(own.mixer.name):
-                made.append(mixer(g, params, own.mixer, layer, x, fixed_states(kv, layer)))
+    def mix(x: Value) -> Stream:
+        assert own.mixer, "a layer that mixes has a mixer"
+        with g.scope(own.mixer.name):
+            return mixer(g, params, own.mixer, layer, x, fixed_states(kv, layer))
+
+    def attend(x: Value, *, alone: bool = False) -> Stream:
+        made: list[Stream] = [] if alone or own.mixer is None else [mix(x)]
         if own.attention:
             cache, attending = kv_layer(kv, layer), own.attention
             with g.scope("attn"):
@@ -125,7 +130,7 @@ def _block(
             if isinstance(own.mlp, Experts):
                 return expert_mlp(g, params, config, own.mlp, layer, x, residual)
             assert own.mlp, "a layer that thinks has an MLP"
-            return mlp(g, params, own.mlp, layer, x)
+            return mlp(g, params, own.mlp, layer, x, use=own.extra(SharedUse))
 
     with g.scope(name):
         match config.block_of(layer):
@@ -180,12 +185,24 @@ def _block(
             case "single":
                 x, residual = norm(g, params, config, stream, f"{name}.norm")
                 return replace(think(x, residual) if own.mlp else attend(x), residual=residual)
+            case "shared_before_mixer":
+                x = residual = added(g, stream)
+                if own.attention:
+                    both = g.op.Concat(x, *stream.others, axis=2)
+                    both = normalized(g, params, config.norm, both, f"{name}.attn_norm")
+                    read = _post_norm(g, params, config, attend(both, alone=True), f"{name}.mlp_norm")
+                    x = g.op.Add(x, linear(g, params.matrix(f"{name}.linear"), _made(g, think(read, x))))
+                return replace(mix(normalized(g, params, config.norm, x, f"{name}.norm")), residual=residual)
 
 
 def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part: Stream, module: str) -> Value:
     """The normalized output of a sublayer."""
-    x = g.op.Add(part.delta, g.weight(part.bias)) if part.bias else part.delta
-    return normalized(g, params, config.norm, x, module)
+    return normalized(g, params, config.norm, _made(g, part), module)
+
+
+def _made(g: GraphBuilder, part: Stream) -> Value:
+    """The output of a sublayer, with its bias."""
+    return g.op.Add(part.delta, g.weight(part.bias)) if part.bias else part.delta
 
 
 def _towards(g: GraphBuilder, params: Parameters, x: Value, made: Value, rate: str) -> Value:

@@ -185,7 +185,7 @@ class LayerwiseModel:
             del params
             trim_memory()  # or the next layer's weights come on top of what these have left
         for name, tensor in self._tensors.items():
-            if name.startswith(self._config.stored(layer)):
+            if name.startswith((f"layers.{layer}.", self._config.stored(layer))):
                 tensor.release()
 
     def final(self, x: Hidden, *, projected: bool = True) -> Hidden:

@@ -39,6 +39,8 @@ def mamba2(
     values, keys, queries = split(g, mixed, mixer.inner, shared, shared)
 
     step = negative_softplus(g, g.op.Add(dt, dt_offset))  # [b, t, h]
+    if mixer.least_step:
+        step = g.op.Clip(step, NONE, g.constant(np.array(-mixer.least_step, np.float32)))
     by_head = g.op.Reshape(values, g.axes(0, 0, mixer.heads, mixer.head_dim))
     written = g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(step, g.axes(-1))), g.axes(0, 0, mixer.inner))
     shape = ["batch", *ssm.shape]

@@ -8,12 +8,14 @@ import numpy as np
 from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.components.normalized import NormalizedMLP, unit_norm
+from edgegen_export.architecture.components.shared_block import SharedUse
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
 from edgegen_export.graph.reductions import mean, mean_square
 from edgegen_export.graph.routing import fused_routing
+from edgegen_export.graph.shared_block import with_updated_mlp
 from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, normalized
 from edgegen_export.graph.xielu import xielu
@@ -37,15 +39,24 @@ def activation(g: GraphBuilder, params: Parameters, kind: Activation, layer: int
             return xielu(g, params, layer, x)
 
 
-def mlp(g: GraphBuilder, params: Parameters, own: MLP, layer: int, x: Value, *, name: str = "mlp") -> Stream:
+def mlp(
+    g: GraphBuilder,
+    params: Parameters,
+    own: MLP,
+    layer: int,
+    x: Value,
+    *,
+    name: str = "mlp",
+    use: SharedUse | None = None,
+) -> Stream:
     """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``.
 
-    Of the gate, only what is above the layer's cutoff is activated, where it has one.
+    Of the gate, only what is above the layer's cutoff is activated, where it has one. ``use``: of a shared MLP.
     """
     module = f"layers.{layer}.{name}"
     if own.gated:
         both = (f"{module}.gate", f"{module}.up")
-        wide = linear(g, params.matrix(*both), x, params.bias(*both))
+        wide = with_updated_mlp(g, params, use, layer, x, linear(g, params.matrix(*both), x, params.bias(*both)))
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
         gate = gate if own.cutoff is None else _above(g, gate, own.cutoff, own.width)
         hidden = g.op.Mul(activation(g, params, own.activation, layer, gate), up)

@@ -16,6 +16,8 @@ def started(g: GraphBuilder, params: Parameters, config: DecoderConfig, own: Pas
     match own.second:
         case None:
             return Stream(x, others=stream.others)
+        case "copy":
+            return Stream(x, others=(x,))
         case "begins":
             start = g.weight(params.vector("pass_offset.weight")) if own.offset else x
             return Stream(g.op.Add(x, start), others=(x,))

@@ -1,8 +1,9 @@
 """RepeatedParameters: another layer's weights by the names of a layer that repeats it, so that each is stored once."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.builder import Tensor
 from edgegen_export.graph.parameters import Matrix, Parameters
@@ -12,7 +13,18 @@ def of_layer(params: Parameters, config: DecoderConfig, layer: int) -> Parameter
     """``params`` by the names of a layer, which may compute with another's."""
     if config.layers[layer].repeats is None:
         return params
-    return RepeatedParameters(params, f"layers.{layer}.", config.stored(layer), frozenset(kv_scale_names(layer)))
+    return RepeatedParameters(params, f"layers.{layer}.", config.stored(layer), frozenset(_own_names(config, layer)))
+
+
+def _own_names(config: DecoderConfig, layer: int) -> Iterator[str]:
+    """Tensors and modules that a layer has itself: scales of its KV cache, those of its own components, its norms."""
+    own, hidden = config.layers[layer].own, config.hidden_size
+    yield from kv_scale_names(layer)
+    for one in own:
+        found = (one.matrices(hidden), one.kernels(hidden), one.numbers(hidden), one.norms(config.norm, hidden))
+        yield from (f"layers.{layer}.{name}" for names in found for name in names)
+    if own:
+        yield from (f"layers.{layer}.{name}" for name in LAYER_NORMS[config.block])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +59,5 @@ class RepeatedParameters:
         return self.params.of_heads(self._name(module), count)
 
     def _name(self, name: str) -> str:
-        inside = name.removeprefix(self.layer)
-        return name if name in self.own or inside == name else f"{self.stored}{inside}"
+        inside, module = name.removeprefix(self.layer), name.removesuffix(".weight")
+        return name if self.own & {name, module} or inside == name else f"{self.stored}{inside}"

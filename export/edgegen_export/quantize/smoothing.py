@@ -24,11 +24,11 @@ _LARGEST = 1e4
 
 def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     """The pairs of a layer in which a factor can be moved exactly, those between matrices first."""
-    own, name = config.layers[layer], config.stored(layer)
-    modules = {module for one in own.components for module in one.matrices(config.hidden_size)}
+    own = config.layers[layer]
+    names = {module: config.stored(layer, one) for one in own.components for module in one.matrices(config.hidden_size)}
     read_by_others = [own.attention] if layer in config.sources else []
     pairs = [pair for one in own.components if one not in read_by_others for pair in one.smoothing_pairs]
-    pairs = [pair for pair in pairs if modules.issuperset(pair.consumers)]
+    pairs = [pair for pair in pairs if names.keys() >= set(pair.consumers)]
     attending = [*own.mixing, *(extra for extra in own.extras if isinstance(extra, Laurel))]
     thinking = [own.mlp] if own.mlp else []
 
@@ -45,9 +45,11 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
             pairs += after("attn_norm", *attending, *thinking)
         case "single":
             pairs += after("norm", *attending, *thinking)
+        case "shared_before_mixer":
+            pairs += after("norm", *([own.mixer] if own.mixer else []))
         case "post_norm" | "norm_after_sum" | "normed_residual" | "interpolated":
             pass  # what the matrices take is the residual stream itself
-    return tuple(pair.within(name) for pair in pairs)
+    return tuple(pair.within(names[pair.consumers[0]]) for pair in pairs)
 
 
 def head_pair(config: DecoderConfig) -> Pair | None:

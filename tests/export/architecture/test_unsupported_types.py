@@ -110,16 +110,16 @@ def test_a_language_model_inside_without_a_family_is_not(text_config: Any) -> No
 
 
 def test_what_is_missing_is_said() -> None:
-    assert refusal(model_type="zamba2") == (
-        "model_type 'zamba2' cannot be exported: edgegen has no family for zamba2 yet: it needs attention blocks that "
-        "several layers share, with LoRA of each layer's own."
+    assert refusal(model_type="zamba") == (
+        "model_type 'zamba' cannot be exported: edgegen has no family for zamba yet: it needs attention blocks that "
+        "several layers share, beside Mamba-1 with heads."
     )
 
 
 def test_a_wrapper_says_what_the_language_model_inside_needs() -> None:
-    message = refusal(model_type="llava", text_config={"model_type": "zamba2"})
+    message = refusal(model_type="llava", text_config={"model_type": "zamba"})
     assert message == (
-        "model_type 'llava' cannot be exported: its language model is of model_type 'zamba2': edgegen has no family "
-        "for zamba2 yet: it needs attention blocks that several layers share, with LoRA of each layer's own."
+        "model_type 'llava' cannot be exported: its language model is of model_type 'zamba': edgegen has no family "
+        "for zamba yet: it needs attention blocks that several layers share, beside Mamba-1 with heads."
     )
     assert "of model_type 'of_next_year'" in refusal(model_type="llava", text_config={"model_type": "of_next_year"})

@@ -62,7 +62,8 @@ def layers(*windows: int | None, rope: Rope | None = ROPE, scale: float = 0.25) 
 
 ROTATED = replace(PLAIN, layers=layers(None, None))
 SLOPES = (0.5, 0.25, 0.0625, 0.3)
-BLOCKS: tuple[Block, ...] = get_args(Block)
+BLOCKS: tuple[Block, ...] = tuple(block for block in get_args(Block) if block != "shared_before_mixer")
+"""All but one whose layers have mixers."""
 
 MODELS: dict[str, Model] = {
     "no positions": PLAIN,

@@ -20,7 +20,7 @@ class Mamba2(Mixer):
 
     x, B, C pass a convolution over the last ``width`` tokens and SiLU; dt is a softplus, one number per head. Heads
     share B and C in ``groups``. ``eps``: of the RMS norm of ``y · silu(z)`` in as many groups, None without one;
-    ``gate_last``: of y instead, then times ``silu(z)``.
+    ``gate_last``: of y instead, then times ``silu(z)``. ``least_step``: what dt is at least.
     """
 
     heads: int
@@ -30,6 +30,7 @@ class Mamba2(Mixer):
     width: int
     eps: float | None
     gate_last: bool = False
+    least_step: float = 0.0
 
     name: ClassVar[str] = "mamba"
     parts: ClassVar[tuple[str, ...]] = ("z", "x", "b", "c", "dt")

@@ -15,10 +15,10 @@ class PassStart(Component):
 
     ``second``: a second residual stream y that layers leave alone. Where it ``begins``, ``x, y = x + x, x``, or with a
     trained vector, the ``offset``, ``x, y = x + offset, x``; where it ``stays``, ``x = x + y``; where both ``change``
-    places, ``x, y = x + y, x``.
+    places, ``x, y = x + y, x``. A ``copy`` is what layers may read later: ``x, y = x, x``.
     """
 
-    second: Literal["begins", "stays", "change"] | None = None
+    second: Literal["begins", "stays", "change", "copy"] | None = None
     normed: bool = True
     offset: bool = False
 
@@ -26,4 +26,4 @@ class PassStart(Component):
         return {"pass_offset": (hidden,)} if self.offset else {}
 
     def norms_around(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
-        return {"pass_norm": (norm, (hidden,))}
+        return {"pass_norm": (norm, (hidden,))} if self.normed else {}
