@@ -87,6 +87,8 @@ def attention(
     if gate:
         opening = g.op.Neg(negative_softplus(g, gate)) if own.softplus else g.op.Sigmoid(gate)
         attended = _gated(g, own, attended, opening)
+    if own.sub_norm:
+        attended = normalized(g, params, own.sub_norm, attended, f"{module}.sub_norm")
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 

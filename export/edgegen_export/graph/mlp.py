@@ -14,7 +14,7 @@ from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Pa
 from edgegen_export.graph.reductions import mean, mean_square
 from edgegen_export.graph.routing import fused_routing
 from edgegen_export.graph.softcap import softcap
-from edgegen_export.graph.stream import Stream
+from edgegen_export.graph.stream import Stream, normalized
 from edgegen_export.graph.xielu import xielu
 from edgegen_export.quantize.recipe import EIGHT_BITS
 
@@ -39,7 +39,8 @@ def activation(g: GraphBuilder, params: Parameters, kind: Activation, layer: int
 def mlp(g: GraphBuilder, params: Parameters, own: MLP, layer: int, x: Value, *, name: str = "mlp") -> Stream:
     """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``.
 
-    Of the gate, only what is above the layer's cutoff is activated, where it has one.
+    Of the gate, only what is above the layer's cutoff is activated, where it has one; a sub-norm stands before
+    ``down``.
     """
     module = f"layers.{layer}.{name}"
     if own.gated:
@@ -51,6 +52,8 @@ def mlp(g: GraphBuilder, params: Parameters, own: MLP, layer: int, x: Value, *, 
     else:
         up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
         hidden = activation(g, params, own.activation, layer, up)
+    if own.sub_norm:
+        hidden = normalized(g, params, own.sub_norm, hidden, f"{module}.sub_norm")
     down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
 

@@ -13,7 +13,7 @@ FAMILIES = (
     "falcon_mamba qwen3_5_moe_text ministral cwm iquestcoder exaone jais2 vaultgemma apertus1p5_text nanochat glm4_moe "
     "dots1 solar_open sarvam_moe ernie4_5_moe hunyuan_v1_moe minimax_m2 afmoe mellum exaone_moe hy_v3 flint laguna "
     "lara_mini persimmon mpt codegen biogpt openai-gpt gpt_neox_japanese flex_olmo aria_text dbrx cohere2_moe kolibri1 "
-    "jamba minicpm3 deepseek_v2 deepseek_v3 glm4_moe_lite youtu mistral4"
+    "jamba bitnet minicpm3 deepseek_v2 deepseek_v3 glm4_moe_lite youtu mistral4"
 ).split()
 """The values of ``model_type``; each has a module of its own here."""
 
