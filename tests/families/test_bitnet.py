@@ -10,18 +10,22 @@ import pytest
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from edgegen.benchmark.memory_forecast import table_bytes
 from edgegen.cli.info import describe
 from edgegen.errors import EdgegenError
 from edgegen.graph.kernel_operators import inexact_operators, with_kernels
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.checkpoint.lora.adapter import Adapter
+from edgegen_export.estimate import estimate
+from edgegen_export.families.bitnet import BITNET
 from edgegen_export.kept_adapter import export_adapter
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.families.cases import CASES
 from tests.families.harness import assert_computes, checkpoint_of
+from tests.families.test_published_configs import CHECKPOINTS
 from tests.oracle import edit_json, import_torch, import_transformers, write_random
 from tests.second_oracle import open_oracle
 
@@ -84,11 +88,20 @@ def test_layers_are_ternary_with_every_scheme(scheme: Scheme, checkpoint: Path, 
     assert describe(bundle)["quantization"] == f"{scheme}, ternary layers in 2 bits"
     assert bundle.variant.kv.dtype == ("int8" if scheme in ("int8", "int4") else "float32")
     assert report.preferred.mean_kl < 0.2
+    assert table_bytes(bundle, bundle.variant) < 96 * 64 * 4 + 4096
     codes = sum(array.size for name, array in read(checkpoint).items() if name.endswith("proj.weight")) // 4
     others = (
         8 * 96 * 64 * quantization.embedding.bits // 32
     )  # embedding and head, four times as many bytes as they take
     assert bundle.size_of(bundle.variant.weights) < codes + others + 200_000
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_estimates_count_two_bits(scheme: Scheme) -> None:
+    """Of the published model, with an embedding of 328 million weights, and 2,084 million in its layers."""
+    config = BITNET.read_config(CHECKPOINTS["microsoft/bitnet-b1.58-2B-4T"]["config"])
+    bytes_of_weights = 328e6 * 8.25 / 8 + 2084e6 * 2 / 8
+    assert estimate(config, scheme, fast=False, gflops=100).bundle == pytest.approx(bytes_of_weights, rel=0.03)
 
 
 def test_output_is_that_of_stock_operators(checkpoint: Path, tmp_path: Path) -> None:
