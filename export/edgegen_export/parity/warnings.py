@@ -68,10 +68,10 @@ def _fix(recipe: Quantization, can_be_calibrated: bool) -> str:
     """The nearest way to a better bundle."""
     fast = can_be_calibrated and not recipe.calibrates
     match recipe.scheme:
-        case "int8":
-            return "export it without --fast" if fast else "export it with --fp16"
-        case "int4":
+        case "int4" if not recipe.linear.is_ternary:
             return "export it without --fast" if fast else "export it with a larger --bits-budget, or with --int8"
+        case "int8" | "int4":
+            return "export it without --fast" if fast else "export it with --fp16"
         case "fp16":
             return "export it with --fp32"
         case "fp32":
