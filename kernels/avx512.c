@@ -607,5 +607,64 @@ TARGET static void multiply(const Matrix *matrix, const Inputs *x, size_t count,
   }
 }
 
-const Kernels edgegen_avx512vnni = {"avx512vnni", quantize, multiply, scratch_size, PANEL};
+/* What 64 bytes of codes of 2 bits from `from` stand for, those of each two bits in a vector; 0 beyond `left` bytes. */
+#define TERNARY_CODES(from, left)                                                                                      \
+  const __mmask64 there = (left) >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (left)) - 1;                                 \
+  const __m512i some = _mm512_maskz_loadu_epi8(there, from), low = _mm512_set1_epi8(3);                                \
+  const __m512i w0 = _mm512_and_si512(some, low), w1 = _mm512_and_si512(_mm512_srli_epi16(some, 2), low),              \
+                w2 = _mm512_and_si512(_mm512_srli_epi16(some, 4), low),                                                \
+                w3 = _mm512_and_si512(_mm512_srli_epi16(some, 6), low)
+#define TERNARY_PRODUCTS(total, q)                                                                                     \
+  total = _mm512_dpbusd_epi32(total, w0, _mm512_loadu_si512(q)),                                                       \
+  total = _mm512_dpbusd_epi32(total, w1, _mm512_loadu_si512((q) + 64)),                                                \
+  total = _mm512_dpbusd_epi32(total, w2, _mm512_loadu_si512((q) + 128)),                                               \
+  total = _mm512_dpbusd_epi32(total, w3, _mm512_loadu_si512((q) + 192))
+
+TARGET static void sum_ternary(const uint8_t *codes, size_t bytes, const int8_t *x, size_t stride, size_t count,
+                               int32_t *sums) {
+  for (; count >= 8; count -= 8, x += 8 * stride, sums += 8) {
+    __m512i s = _mm512_setzero_si512(), t = s, u = s, v = s, a = s, b = s, c = s, d = s;
+    for (size_t at = 0; at < bytes; at += 64) {
+      TERNARY_CODES(codes + at, bytes - at);
+      const int8_t *q = x + at * 4;
+      TERNARY_PRODUCTS(s, q);
+      TERNARY_PRODUCTS(t, q + stride);
+      TERNARY_PRODUCTS(u, q + 2 * stride);
+      TERNARY_PRODUCTS(v, q + 3 * stride);
+      TERNARY_PRODUCTS(a, q + 4 * stride);
+      TERNARY_PRODUCTS(b, q + 5 * stride);
+      TERNARY_PRODUCTS(c, q + 6 * stride);
+      TERNARY_PRODUCTS(d, q + 7 * stride);
+    }
+    s = ADD64(ADD32(s, t), ADD32(u, v)), a = ADD64(ADD32(a, b), ADD32(c, d));
+    s = ADD128(s, a);
+    s = ADD128(s, s);
+    _mm256_storeu_si256((__m256i *)sums, _mm512_castsi512_si256(s));
+  }
+  for (; count >= 4; count -= 4, x += 4 * stride, sums += 4) {
+    __m512i s = _mm512_setzero_si512(), t = s, u = s, v = s;
+    for (size_t at = 0; at < bytes; at += 64) {
+      TERNARY_CODES(codes + at, bytes - at);
+      const int8_t *q = x + at * 4;
+      TERNARY_PRODUCTS(s, q);
+      TERNARY_PRODUCTS(t, q + stride);
+      TERNARY_PRODUCTS(u, q + 2 * stride);
+      TERNARY_PRODUCTS(v, q + 3 * stride);
+    }
+    s = ADD64(ADD32(s, t), ADD32(u, v));
+    const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(s), _mm512_extracti64x4_epi64(s, 1));
+    _mm_storeu_si128((__m128i *)sums, _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+  }
+  for (; count; count--, x += stride, sums++) {
+    __m512i s = _mm512_setzero_si512();
+    for (size_t at = 0; at < bytes; at += 64) {
+      fetch(codes + at);
+      TERNARY_CODES(codes + at, bytes - at);
+      TERNARY_PRODUCTS(s, x + at * 4);
+    }
+    *sums = _mm512_reduce_add_epi32(s);
+  }
+}
+
+const Kernels edgegen_avx512vnni = {"avx512vnni", quantize, multiply, scratch_size, PANEL, sum_ternary};
 #endif

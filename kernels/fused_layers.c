@@ -92,12 +92,15 @@ static void run_task(Job *job, const Phase *phase, size_t task, uint8_t *memory)
   size_t first = task * phase->size;
   if (phase->multiplies) {
     size_t last = smaller(first + phase->size, matrix->rows);
-    kernels->multiply(matrix, &segment->inputs, job->count, first, last, segment->to, memory + job->row_size);
+    if (matrix->bits == 2)
+      edgegen_multiply_ternary(kernels, matrix, &segment->inputs, job->count, first, last, segment->to);
+    else kernels->multiply(matrix, &segment->inputs, job->count, first, last, segment->to, memory + job->row_size);
     return;
   }
   for (size_t m = first, last = smaller(first + phase->size, job->count); m < last; m++) {
     const float *row = prepared(job, segment, m, (float *)memory);
-    if (matrix) kernels->quantize(matrix, row, &segment->inputs, m);
+    if (matrix && matrix->bits == 2) edgegen_quantize_ternary(matrix, row, &segment->inputs, m);
+    else if (matrix) kernels->quantize(matrix, row, &segment->inputs, m);
   }
 }
 
@@ -219,10 +222,9 @@ static Sizes sizes_of(const Job *job, size_t segments) {
     const Segment *own = &job->segments[s];
     for (size_t i = own->first; i < own->last; i++) larger(&most.row, layers->steps[i].rows * sizeof(float));
     if (!own->matrix) continue;
-    size_t stride = rounded_up(own->matrix->blocks, LANES);
-    larger(&most.codes, stride * own->matrix->block);
-    larger(&most.blocks, stride * sizeof(float));
-    larger(&most.scratch, layers->kernels->scratch_size(own->matrix, job->count));
+    larger(&most.codes, input_size(own->matrix));
+    larger(&most.blocks, input_stride(own->matrix) * sizeof(float));
+    if (own->matrix->bits > 2) larger(&most.scratch, layers->kernels->scratch_size(own->matrix, job->count));
     if (s + 1 < segments) larger(&most.between[s % 2], own->matrix->rows * sizeof(float));
   }
   most.row = rounded_up(most.row, 64), most.scratch = rounded_up(most.scratch, 64);
@@ -247,7 +249,7 @@ static void lay_out(Job *job, size_t segments, size_t calls, const float *x, flo
   for (size_t s = 0; s < segments; s++) {
     Segment *own = &job->segments[s];
     own->inputs = inputs;
-    if (own->matrix) own->inputs.stride = rounded_up(own->matrix->blocks, LANES);
+    if (own->matrix) own->inputs.stride = input_stride(own->matrix);
     own->from = s ? job->segments[s - 1].to : x;
     own->to = s + 1 < segments ? (float *)between[s % 2] : y;
   }

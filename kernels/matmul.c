@@ -2,7 +2,8 @@
  *
  * Inputs: x float [..., K]; codes uint8 [N, blocks, block_size * bits / 8]; scales float or bfloat16 [N, blocks]; zero
  * points uint8 (optional); bias float [N] (optional). All but x are initializers, read where they lie. Attributes: K,
- * N, bits (8 or 4), block_size (32 or 64). Each length is checked when a session is made.
+ * N, bits (8 or 4), block_size (32 or 64). Each length is checked when a session is made. A ternary matrix has bits 2,
+ * a block_size of 4, the columns of a byte, scales [N], and no zero points.
  */
 #include "fused_layers.h"
 
@@ -19,10 +20,14 @@ OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, s
       (status = edgegen_attribute(api, info, "bits", suffix, &bits)) ||
       (status = edgegen_attribute(api, info, "block_size", suffix, &block)))
     return status;
-  if (columns < 1 || columns > MOST_SIZE || rows < 1 || rows > MOST_SIZE || (bits != 8 && bits != 4) ||
-      (block != 32 && block != 64))
+  bool ternary = bits == 2;
+  if (columns < 1 || columns > MOST_SIZE || rows < 1 || rows > MOST_SIZE || (bits != 8 && bits != 4 && !ternary) ||
+      (!ternary && block != 32 && block != 64))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,
                            "BlockMatMul: K and N must be positive, bits 8 or 4, block_size 32 or 64");
+  if (ternary && (block != 4 || columns % 4 || columns > MOST_TERNARY_COLUMNS))
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT,
+                           "BlockMatMul: with bits 2, block_size must be 4 and divide K, which is 4194304 at most");
   int64_t blocks = (columns + block - 1) / block, bytes = blocks * (block * bits / 8);
   int64_t zeros = bits == 8 ? blocks : (blocks + 1) / 2;
   if (count > INT64_MAX / rows / (bytes + 4))
@@ -31,16 +36,18 @@ OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, s
   int uint8 = ORT_UINT8, scale = ORT_ANY_TYPE, real = ORT_FLOAT;
   const void *codes, *scales, *zero_points, *bias;
   if ((status = edgegen_initializer(api, info, first, "codes", rows * bytes, &uint8, &codes)) ||
-      (status = edgegen_initializer(api, info, first + 1, "scales", rows * blocks, &scale, &scales)) ||
+      (status = edgegen_initializer(api, info, first + 1, "scales", ternary ? rows : rows * blocks, &scale, &scales)) ||
       (status = edgegen_initializer(api, info, first + 2, "zero points", rows * zeros, &uint8, &zero_points)) ||
       (status = edgegen_initializer(api, info, first + 3, "biases", rows, &real, &bias)))
     return status;
   if (!codes || !scales)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: codes and scales must be initializers");
+  if (ternary && zero_points)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: with bits 2, there are no zero points");
   *out = (Matrix){.columns = (size_t)columns,
                   .rows = (size_t)(rows / count),
-                  .block = (size_t)block,
-                  .blocks = (size_t)blocks,
+                  .block = (size_t)(ternary ? columns : block),
+                  .blocks = (size_t)(ternary ? 1 : blocks),
                   .bits = (int)bits,
                   .codes = codes,
                   .zeros = zero_points,

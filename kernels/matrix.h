@@ -9,6 +9,10 @@
  *   - The products of a block are summed exactly, in 32 bits: s = sum (code - zero) * q.
  *   - Blocks b are summed in four floats, that of b % 4 in ascending order: f = fma(s, wscale * xscale, f).
  *   - y = ((f0 + f1) + (f2 + f3)) + bias.
+ *
+ * A ternary matrix, of 2 bits, has one scale for each row, and a row of x is rounded as a whole: a = max |x|, or
+ * LEAST_SIZE if that is more, f = 127 / a, q = x * f to the nearest even integer; f is not a number where a is none.
+ * y = sum (code - 2) * q / f * scale + bias, the sum exact, each operation rounded once.
  */
 #ifndef EDGEGEN_MATRIX_H
 #define EDGEGEN_MATRIX_H
@@ -20,11 +24,18 @@
 #define TINY 1e-30f
 #define LANES 4 /* floats that blocks are summed in */
 
+#define LEAST_SIZE 1e-5f
+enum {
+  TERNARY_GROUP = 256,         /* columns whose codes of 2 bits are read together, in 64 bytes */
+  TERNARY_ROWS = 8,            /* rows of x that are multiplied together */
+  MOST_TERNARY_COLUMNS = 1 << 22 /* whose sums fit 32 bits */
+};
+
 typedef struct {
   size_t columns, rows;
-  size_t block;            /* columns of a block: 32 or 64 */
+  size_t block;            /* columns of a block: 32 or 64; of a ternary matrix those of a row */
   size_t blocks;           /* of a row; the last may have fewer columns, and its codes are padded */
-  int bits;                /* 8 or 4; two codes of 4 bits in a byte, the first in the low half */
+  int bits;                /* 8, 4 or 2; two or four codes in a byte, the first in the lowest bits */
   const uint8_t *codes;    /* [rows][blocks][block * bits / 8] */
   const float *scales;     /* [rows][blocks], or NULL and */
   const uint16_t *bfloats; /* the upper halves of such floats */
@@ -33,11 +44,12 @@ typedef struct {
 } Matrix;
 
 /* Rows of x, rounded. `stride` is `blocks` rounded up to a multiple of LANES; what is beyond `blocks` is zero.
- * Codes of a matrix of 4 bits stand in the order of its bytes' halves: of each block the even columns, then the odd. */
+ * Codes of a matrix of 4 bits stand in the order of its bytes' halves: of each block the even columns, then the odd.
+ * Those of a ternary one stand so too, of each group those of the bytes' lowest bits, then the next; stride is 1. */
 typedef struct {
   size_t stride;
-  int8_t *codes; /* [m][stride * block] */
-  float *scales; /* [m][stride] */
+  int8_t *codes; /* [m][stride * block]; ternary: [m][input_size] */
+  float *scales; /* [m][stride]; ternary: what x was multiplied with */
   int32_t *sums; /* [m][stride]: of the codes of a block */
 } Inputs;
 
@@ -51,6 +63,9 @@ typedef struct {
                    void *scratch);
   size_t (*scratch_size)(const Matrix *matrix, size_t count);
   size_t granularity; /* rows of the matrix that are best computed together */
+  /* The sums of products of one row of a ternary matrix, `bytes` of codes from 0 to 3, and each of up to TERNARY_ROWS
+   * rows of x, `stride` bytes apart. */
+  void (*sum_ternary)(const uint8_t *codes, size_t bytes, const int8_t *x, size_t stride, size_t count, int32_t *sums);
 } Kernels;
 
 /* The best kernels of this processor; or those of that name, NULL if there are none or it cannot run them. */
@@ -68,6 +83,23 @@ extern const Kernels edgegen_portable;
 void edgegen_quantize_portable(const Matrix *matrix, const float *x, Inputs *to, size_t m);
 void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
                                void *scratch);
+
+void edgegen_quantize_ternary(const Matrix *matrix, const float *x, Inputs *to, size_t m);
+void edgegen_multiply_ternary(const Kernels *kernels, const Matrix *matrix, const Inputs *x, size_t count, size_t first,
+                              size_t last, float *y);
+const uint8_t *edgegen_ternary_group(const uint8_t *codes, size_t bytes, uint8_t *padded);
+void edgegen_sum_ternary_portable(const uint8_t *codes, size_t bytes, const int8_t *x, size_t stride, size_t count,
+                                  int32_t *sums);
+
+static inline size_t input_stride(const Matrix *matrix) {
+  return matrix->bits == 2 ? 1 : (matrix->blocks + LANES - 1) / LANES * LANES;
+}
+
+/* Bytes of a row of x, rounded. */
+static inline size_t input_size(const Matrix *matrix) {
+  if (matrix->bits == 2) return (matrix->block + TERNARY_GROUP - 1) / TERNARY_GROUP * TERNARY_GROUP;
+  return input_stride(matrix) * matrix->block;
+}
 
 static inline size_t row_bytes(const Matrix *matrix) {
   return matrix->blocks * (matrix->block * (size_t)matrix->bits / 8);

@@ -74,4 +74,5 @@ static size_t no_scratch(const Matrix *matrix, size_t count) {
   return 0;
 }
 
-const Kernels edgegen_portable = {"portable", edgegen_quantize_portable, edgegen_multiply_portable, no_scratch, 8};
+const Kernels edgegen_portable = {"portable", edgegen_quantize_portable, edgegen_multiply_portable, no_scratch, 8,
+                                  edgegen_sum_ternary_portable};

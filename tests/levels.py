@@ -32,6 +32,7 @@ FILES = {
     "export/optimum/test_via_optimum.py": "parity",
     "export/test_process.py": "e2e",
     "families/test_batches.py": "parity",
+    "families/test_bitnet.py": "parity",
     "families/test_cases.py": "parity",
     "families/test_denormal_states.py": "parity",
     "families/test_exactness.py": "parity",

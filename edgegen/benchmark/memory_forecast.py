@@ -31,7 +31,7 @@ _STATES = 13
 _LOGITS = 4
 """Arrays of the vocabulary for each sequence: logits, candidates, probabilities, order."""
 
-_STOCK = {4: 1.87, 8: 1.46}
+_STOCK = {2: 4.1, 4: 1.87, 8: 1.46}
 """Memory of weights, packed by ONNX Runtime's operators, over their size on disk, by bits. Ours read them
 where they are mapped."""
 

@@ -27,6 +27,8 @@ EMBEDDINGS = ("embed", "embed_in", "head_in", "head")
 CacheKind = Literal["in_place", "concat"]
 KVDtype = Literal["float32", "int8"]
 
+_TERNARY_BITS = 2
+
 _LARGEST = 1 << 50
 """Of any size: bytes of a file, parameters, tokens."""
 
@@ -276,12 +278,18 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class MatrixFormat:
     """How a matrix is stored: blocks of ``block_size`` weights of ``bits`` bits, with a zero of its own for each unless
-    ``symmetric``; 16 and 32 bits are floats. ``accuracy_level`` is what ``MatMulNBits`` computes at."""
+    ``symmetric``; 16 and 32 bits are floats. ``accuracy_level`` is what ``MatMulNBits`` computes at. 2 bits are
+    ternary: -1, 0 or 1 times the scale of a row; inputs are rounded to 8 bits for each token."""
 
     bits: int
     block_size: int
     symmetric: bool
     accuracy_level: int
+
+    @property
+    def is_ternary(self) -> bool:
+        """Whether weights are -1, 0 or 1 times a scale."""
+        return self.bits == _TERNARY_BITS
 
 
 @dataclass(frozen=True, slots=True)

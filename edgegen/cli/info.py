@@ -88,7 +88,9 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
     template = ChatTemplate.from_bundle(bundle)
     forecast = forecast_memory(bundle, EngineOptions(kv=kv), context=wanted, batch=batch)
     scheme = quantization.scheme
-    if quantization.linear.block_size:
+    if quantization.linear.is_ternary:
+        scheme += ", ternary layers in 2 bits"
+    elif quantization.linear.block_size:
         scheme += f", {quantization.linear.bits}-bit blocks of {quantization.linear.block_size}"
     return {
         "name": manifest.name,

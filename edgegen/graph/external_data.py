@@ -60,6 +60,7 @@ def _places(graph: bytes) -> tuple[set[_Place], set[_Place]]:
                 casts[next(values(node, _OUTPUT)).decode()] = inputs[0]
             else:
                 taken[kind in _LOOKUPS].update(inputs)
+                taken[False].update(inputs[1:2] if kind in _LOOKUPS else ())  # which rows are looked up
     looked_up, whole = (
         {places[own] for name in names if (own := casts.get(name, name)) in places} for names in taken.values()
     )

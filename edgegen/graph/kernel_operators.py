@@ -17,11 +17,12 @@ from edgegen.graph.protobuf import (
     packed_integers,
     values,
 )
+from edgegen.graph.ternary import with_ternary
 
 _GRAPH, _OPSET_IMPORT = 7, 8
 _NODE, _INITIALIZER, _RESULT = 1, 5, 12
 _ATTRIBUTE_NAME, _VALUE_NAME = 1, 1
-_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 13
+_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_BYTES, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 9, 13
 _FLOAT, _UINT8, _BFLOAT16 = 1, 2, 16
 _OPSET_DOMAIN, _OPSET_VERSION = 1, 2
 
@@ -63,17 +64,18 @@ _ALWAYS_THE_SAME = 2
 
 
 class _Tensor(NamedTuple):
-    """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, and its
-    shape."""
+    """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, its
+    shape, and the bytes that are in the graph."""
 
     element_type: int | None
     place: tuple[bytes, ...]
     shape: tuple[int, ...]
+    stored: bytes
 
     @classmethod
     def parsed(cls, message: bytes) -> tuple[bytes, Self]:
         """Its name, and the tensor."""
-        name, element_type, place, shape = b"", None, list[bytes](), list[int]()
+        name, element_type, place, shape, stored = b"", None, list[bytes](), list[int](), b""
         for number, payload, whole in fields(message):
             if number == _TENSOR_NAME:
                 name = payload
@@ -83,15 +85,18 @@ class _Tensor(NamedTuple):
                 place.append(payload)
             elif number == _TENSOR_DIMS:
                 shape += packed_integers(payload) if payload else [integer(whole)]
-        return name, cls(element_type, tuple(place), tuple(shape))
+            elif number == _TENSOR_BYTES:
+                stored = payload
+        return name, cls(element_type, tuple(place), tuple(shape), stored)
 
 
 def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 
-    They are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts`` for
-    ``QMoE``, ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, those of
-    :func:`with_float_kernels`, and ``FusedLayers`` for several of them that follow one another.
+    They are ``BlockMatMul`` for ``MatMulNBits`` and for all nodes of a ternary matrix, ``BlockGather``
+    for ``GatherBlockQuantized``, ``BlockExperts`` for ``QMoE``, ``CachedAttention`` (and ``CachedAttentionInt8``) for
+    ``GroupQueryAttention``, those of :func:`with_float_kernels`, and ``FusedLayers`` for several of them that follow
+    one another.
 
     Raises:
         ValueError: that is no graph.
@@ -112,9 +117,13 @@ def _body_with_kernels(body: bytes) -> bytes:
     rewriter = _Rewriter(tensors, nodes)
     rewritten = [rewriter.node(node) for node in nodes]
     floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
-    rewritten = with_fused_layers(with_float_kernels(rewritten, floats, results), results)
+    before = with_float_kernels(rewritten, floats, results)
+    constants = {name: (tensor.stored, tensor.shape) for name, tensor in tensors.items()}
+    ternary = with_ternary(before, constants, results)
+    gone = {name for old, new in zip(before, ternary, strict=True) if old and old is not new for name in old.inputs}
+    rewritten = with_fused_layers(ternary, results)
     rewritten = _without_unused_casts(rewritten, results)
-    unused = _unused(rewritten, rewriter.shared)
+    unused = _unused(rewritten, {*rewriter.shared, *gone})
 
     replacements = iter(zip(nodes, rewritten, strict=True))
     written = list[bytes]()

@@ -26,7 +26,7 @@ from edgegen_export.graph.carried import Carried
 from edgegen_export.parity.extent import OF_SMALL, WINDOW, Extent
 from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
 from edgegen_export.quantize.blockwise import stored_bits
-from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme, of_ternary
 
 REFERENCE_GFLOPS = 100.0
 """The speed of a matrix product for which the costs are."""
@@ -79,7 +79,7 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     """What the export of such a model takes, on a machine whose matrix products run at ``gflops``."""
     required, _ = decoder_tensors(config)
     parameters = sum(map(math.prod, required.values()))
-    recipe = (ROUNDED if fast else CALIBRATED)[scheme]
+    recipe = of_ternary(scheme) if config.ternary else (ROUNDED if fast else CALIBRATED)[scheme]
     costs = dict(_COSTS[scheme] if recipe.calibrates else _PLAIN)
     extent, computed = Extent.of(parameters), parameters + _repeated(config)
     parity = costs.pop(COMPARING) * extent.windows * extent.length / (OF_SMALL.windows * OF_SMALL.length)
@@ -150,7 +150,7 @@ def _stored_bytes(
     config: DecoderConfig, matrices: Mapping[str, tuple[int, int]], scheme: Scheme, *, calibrated: bool
 ) -> int:
     """Bytes of these matrices on the disk."""
-    recipe, bits = ROUNDED[scheme], 0.0
+    recipe, bits = of_ternary(scheme) if config.ternary else ROUNDED[scheme], 0.0
     for name, shape in matrices.items():
         form = recipe.embedding if name in _EMBEDDINGS else recipe.linear
         if recipe.linear.bits < EIGHT_BITS.bits:

@@ -41,7 +41,7 @@ from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.model_source import HiddenGraphs, ModelFacts, Plan
 from edgegen_export.progress import KV_SCALES, ExportProgress
-from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme, of_ternary
 from edgegen_export.tensors.lazy import LazyTensor
 
 Ids = NDArray[np.int64]
@@ -80,6 +80,8 @@ class FamilySource:
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
         """The scheme's recipe, with what the operators take, and what is quantized already kept as it is."""
+        if self.config.ternary:
+            return Plan(of_ternary(scheme))
         recipe, experts = (ROUNDED if fast else CALIBRATED)[scheme], self._experts()
         calibrates = recipe.calibrates
         if recipe.linear.bits < EIGHT_BITS.bits and experts:
@@ -139,11 +141,13 @@ class FamilyLoader:
 
         Raises:
             UnsupportedModelError: no family has this architecture, or not these settings.
-            UsageError: the model cannot be exported for so many positions.
+            UsageError: the model cannot be exported for so many positions, or no adapter merged into it.
             BundleError: the installed ONNX Runtime cannot run it.
         """
         architecture = find_architecture(config, self._families, why_not)
         read = architecture.read_config(config)
+        if read.ternary and self._adapter is not None:
+            raise UsageError("an adapter cannot be merged into ternary matrices: leave it out")
         read = read.for_context(_context(read, self._max_context))
         require_version(least_onnxruntime(read))
         return architecture, read
@@ -194,6 +198,7 @@ class FamilyLoader:
                 *((longer,) if self._max_context is None and config.longest_context > config.max_positions else ()),
                 *((f"its {left_out} is left out: text only",) if (left_out := towers(checkpoint.config)) else ()),
             ),
+            can_calibrate=not config.ternary,
         )
 
 

@@ -255,6 +255,8 @@ def _check_base(base: Bundle, target: Path) -> None:
         reason = f"has the adapter {manifest.source.adapter.id} merged in: export its base without one"
     elif base.variant.kv.kind != "in_place":
         reason = f"has graphs traced by optimum, to which nothing is added: {_MERGE}"
+    elif manifest.quantization.linear.is_ternary:
+        reason = "has ternary matrices, which no adapter is for: leave it out"
     elif base.manifest_digest.stated is None:
         reason = "has no hash of its own: an earlier edgegen wrote it; export it again"
     elif base.path.resolve() == target.resolve():

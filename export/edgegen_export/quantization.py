@@ -110,6 +110,10 @@ def prepare(
     recipe, tensors, blocks, moves = plan.recipe, source.tensors, none_known, Moves()
     if options.bits_budget is not None and recipe.method == "repacked":
         raise UsageError("a bits budget is of no use to matrices that are quantized already: leave it out")
+    if plan.calibrate is None and (options.calibration is not None or options.bits_budget is not None):
+        raise UsageError(
+            "the matrices of a ternary model are stored as they are: leave calibration and bits_budget out"
+        )
     for warning in plan.warnings:
         progress.warn(warning)
     if plan.calibrate is not None:
@@ -136,7 +140,7 @@ def prepare(
         trim_memory()  # of what calibration took
     scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
-    if recipe.linear.block_size:  # the first is preferred: who rounds the weights means to save memory
+    if recipe.embedding.block_size:  # the first is preferred: who rounds the weights means to save memory
         kvs = kvs[::-1]
     return Prepared({**tensors, **scales}, recipe, blocks, kvs, moves)
 

@@ -72,6 +72,7 @@ class Model:
     clip_qkv: float | None = None
     sinks: bool = False
     gate: Literal["by_channel", "by_head"] | None = None
+    sub_norm: Norm | None = None
     attention_softcap: float | None = None
     logit_softcap: float | None = None
     embedding_multiplier: float = 1.0
@@ -118,8 +119,10 @@ class Model:
             clip=self.clip_qkv,
             softcap=self.attention_softcap,
             sinks=self.sinks,
+            sub_norm=self.sub_norm,
         )
-        mlp = MLP(own.mlp_width or self.intermediate_size, self.activation, self.gated, own.cutoff)
+        width = own.mlp_width or self.intermediate_size
+        mlp = MLP(width, self.activation, self.gated, own.cutoff, self.sub_norm)
         if self.block == "single":
             return Layer(mlp=mlp) if own.mlp_only else Layer(attention)
         return Layer(attention, mlp, extras=self._extras(), block=own.block)

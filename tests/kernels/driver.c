@@ -251,11 +251,11 @@ static void run(const OrtCustomOp *op, OrtKernelInfo *info, OrtKernelContext *co
 
 static void run_case(const Case *c) {
   int64_t blocks = (c->columns + c->block - 1) / c->block;
-  int64_t zeros = c->bits == 8 ? blocks : (blocks + 1) / 2;
+  int64_t zeros = c->bits == 8 ? blocks : (blocks + 1) / 2, scales = c->rows * (c->bits == 2 ? 1 : blocks);
   OrtKernelInfo info = {.names = {"K", "N", "bits", "block_size"},
                         .values = {(double)c->columns, (double)c->rows, (double)c->bits, (double)c->block}};
   info.initializers[1] = tensor(ORT_UINT8, c->rows * blocks * c->block * c->bits / 8 - (c->lying == 1));
-  info.initializers[2] = tensor(c->bfloat ? ORT_BFLOAT16 : ORT_FLOAT, c->rows * blocks - (c->lying == 2));
+  info.initializers[2] = tensor(c->bfloat ? ORT_BFLOAT16 : ORT_FLOAT, scales - (c->lying == 2));
   if (c->zeros) info.initializers[3] = tensor(ORT_UINT8, c->rows * zeros - (c->lying == 3));
   if (c->bias) info.initializers[4] = tensor(ORT_FLOAT, c->rows - (c->lying == 4));
   OrtValue *x = tensor(ORT_FLOAT, c->count * (c->columns - (c->lying == 5)));
@@ -553,5 +553,18 @@ int main(int count, char **words) {
     run_case(&c);
   }
   run_others();
+  for (size_t s = 0; s < sizeof SHAPES / sizeof *SHAPES; s++)
+    for (int kind = 0; kind < 10; kind++, next++) {
+      Case c = {.columns = (SHAPES[s][0] + 3) / 4 * 4 * (kind > 4 ? 5 : 1), .rows = SHAPES[s][1], .bits = 2};
+      c.block = 4;
+      c.bfloat = kind & 1, c.bias = (int)next & 1;
+      c.count = COUNTS[(next * 5 + s) % (sizeof COUNTS / sizeof *COUNTS)];
+      run_case(&c);
+    }
+  for (int lying = 1; lying <= 6; lying++) {
+    Case c = {.columns = 300, .rows = 20, .block = 4, .bits = 2, .count = 3, .bias = 1, .lying = lying};
+    c.zeros = lying == 6, c.lying = lying == 3 ? 0 : lying, c.block = lying == 3 ? 16 : 4;
+    run_case(&c);
+  }
   return 0;
 }

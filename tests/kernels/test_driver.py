@@ -35,8 +35,8 @@ RANDOM_MATRICES = 200
 MATRICES = 12 * 16 * 3
 LYING_MATRICES = 10
 CASES = (
-    MATRICES + LYING_MATRICES + (48 + 6) + (8 + 3) + (8 + 2) + 10 + (16 + 5) + (12 + 4) + 12
-)  # attention, gathers, norms, activations, fused layers, experts, gptq
+    MATRICES + LYING_MATRICES + (48 + 6) + (8 + 3) + (8 + 2) + 10 + (16 + 5) + (12 + 4) + 12 + (12 * 10 + 6)
+)  # attention, gathers, norms, activations, fused layers, experts, gptq, ternary matrices
 
 
 def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:
@@ -86,6 +86,7 @@ def test_lengths_that_lie_are_told(expected: list[str]) -> None:
     parts += ["codes have 3839", "do not fit each other", "skip has not the shape", "what the first step takes"]
     parts += ["do not fit each other"]
     parts += ["codes have", "an element per token and expert", "twice what the second takes", "is not K of the first"]
+    parts += ["codes have", "scales have", "block_size must be 4", "biases have", "of x is not K", "no zero points"]
     told = [line for line in expected if ": 2: " in line]
     assert told[:LYING_MATRICES] == expected[MATRICES:][:LYING_MATRICES]
     assert all(part in line for part, line in zip(parts, told, strict=True)), told

@@ -6,11 +6,14 @@ from functools import partial
 from typing import Any, cast
 
 from edgegen.errors import UnsupportedModelError
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.component import Component
+from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.inert_keys import judge_unread
 from edgegen_export.architecture.tensor_layouts import Concatenated, Same, Shape, TensorLayout
-from edgegen_export.checkpoint import BaseNames
+from edgegen_export.checkpoint import BaseNames, Ternary, read_quantization
 from edgegen_export.tensors.lazy import LazyTensor
 
 TensorMap = Mapping[str | tuple[str, ...], "str | TensorLayout"]
@@ -90,8 +93,27 @@ class Architecture:
         """
         reader = ConfigReader(config, self.defaults, self.aliases)
         result = self.read(reader)
+        if isinstance(read_quantization(config), Ternary):
+            result = replace(result, ternary=True)
+            if problem := _not_ternary(result):
+                reader.problem(f"quantization_config: ternary matrices are read in models of {problem}")
         reader.finish(partial(judge_unread, result))
         return result
+
+
+def _not_ternary(config: DecoderConfig) -> str:
+    """What a ternary model would have to be; empty where ``config`` is one."""
+    if not all(type(one) in (Attention, MLP) for layer in config.layers for one in layer.components):
+        return "attention and MLPs alone"
+    if isinstance(config.positions, LearnedPositions):
+        return "no table of positions"
+    if any(columns % 4 for layer in config.layers for one in layer.components for columns in _columns(one, config)):
+        return "sizes that 4 divides"
+    return "one width" if config.embedding_size not in (None, config.hidden_size) else ""
+
+
+def _columns(component: Component, config: DecoderConfig) -> set[int]:
+    return {shape[1] for shape in component.matrices(config.hidden_size).values()}
 
 
 def _module(layout: TensorLayout | None) -> str:

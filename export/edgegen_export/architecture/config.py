@@ -119,6 +119,8 @@ class DecoderConfig:
     ``logit_softcap`` c: logits are ``c · tanh(logit / c)``.
     Multipliers: of the token embedding, of what each sublayer adds to the residual stream, of the logits; and those of
     single matrices in ``multipliers``.
+    ``ternary``: the matrices of the layers have the values -1, 0 and 1 and one scale each, and take inputs that are
+    rounded to 8 bits for each token (BitNet b1.58, arXiv:2402.17764).
     """
 
     layers: tuple[Layer, ...]
@@ -138,6 +140,7 @@ class DecoderConfig:
     residual_multiplier: float = 1.0
     logit_multiplier: float = 1.0
     multipliers: tuple[Multiplier, ...] = ()
+    ternary: bool = False
 
     @property
     def num_layers(self) -> int:

@@ -13,6 +13,7 @@ from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.lora.adapter import Adapter, merge_adapter
 from edgegen_export.checkpoint.packed_modules import unpacked
 from edgegen_export.checkpoint.quantization_config import read_quantization
+from edgegen_export.checkpoint.ternary import Ternary
 
 __all__ = [
     "Adapter",
@@ -20,6 +21,7 @@ __all__ = [
     "Checkpoint",
     "Listing",
     "Source",
+    "Ternary",
     "merge_adapter",
     "read_quantization",
     "unpacked",

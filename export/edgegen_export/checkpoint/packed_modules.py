@@ -18,6 +18,7 @@ from edgegen_export.checkpoint.packing import SETTINGS, Packing
 from edgegen_export.checkpoint.quantization_config import read_quantization
 from edgegen_export.checkpoint.scaled_modules import FLOAT8, dequantized
 from edgegen_export.checkpoint.stored_format import Formats
+from edgegen_export.checkpoint.ternary import Ternary, ternary_matrices
 from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
 
 _MARKS = ("qweight", "qzeros", "g_idx")
@@ -42,9 +43,11 @@ def unpacked(checkpoint: Checkpoint, names: BaseNames, warn: Callable[[str], Non
     packing, tensors = read_quantization(checkpoint.config), checkpoint.tensors
     if isinstance(packing, list):
         raise UnsupportedModelError(f"config.json asks for what edgegen cannot export: {one_or_list(packing)}")
-    if isinstance(packing, Formats | BitsAndBytes):
+    if isinstance(packing, Formats | BitsAndBytes | Ternary):
         if isinstance(packing, Formats):
             weights, problems = dequantized(tensors, packing, names, warn)
+        elif isinstance(packing, Ternary):
+            weights, problems = ternary_matrices(tensors, packing, names)
         else:
             weights, problems = bitsandbytes_matrices(tensors)
         _refuse(problems)

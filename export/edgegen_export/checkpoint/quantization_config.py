@@ -2,8 +2,8 @@
 
 Read are GPTQ, AWQ and MXFP4 (``packing.py``); FP8 as transformers (``fp8``, ``fbgemm_fp8``), compressed-tensors and
 ModelOpt store it; int8 and packed integers of compressed-tensors; NVFP4 and MX formats of compressed-tensors, ModelOpt
-and MLX; MLX's affine groups; and bitsandbytes' codebooks and int8. What quantizes activations or the KV cache is not
-used and named as such; every key that is not known is a problem.
+and MLX; MLX's affine groups; bitsandbytes' codebooks and int8; and BitNet's ternary matrices. What quantizes
+activations (but BitNet's) or the KV cache is not used and named as such; every key that is not known is a problem.
 """
 
 import re
@@ -16,6 +16,7 @@ from edgegen.errors import did_you_mean, suggestions
 from edgegen_export.checkpoint.bitsandbytes import BitsAndBytes
 from edgegen_export.checkpoint.packing import SETTINGS, Packing, read_packing
 from edgegen_export.checkpoint.stored_format import CHANNEL, REGEX, TENSOR, Block, Formats, StoredFormat, Target
+from edgegen_export.checkpoint.ternary import Ternary
 from edgegen_export.checkpoint.weight_files import read_json_object
 
 MLX_SETTINGS = "quantization"
@@ -28,7 +29,7 @@ _ORIGINAL = "export the original checkpoint"
 Settings = Mapping[str, Any]
 
 
-def read_quantization(config: Settings) -> Packing | Formats | BitsAndBytes | list[str] | None:
+def read_quantization(config: Settings) -> Packing | Formats | BitsAndBytes | Ternary | list[str] | None:
     """How the weights of a checkpoint with this ``config`` are stored, or everything in it that is not read; None where
     they are not quantized."""
     settings, of_mlx = config.get(SETTINGS), config.get(MLX_SETTINGS)
@@ -422,10 +423,24 @@ def _read_bitsandbytes(said: _Said) -> BitsAndBytes:
     return BitsAndBytes()
 
 
-_METHODS: Mapping[str, Callable[[_Said], Formats | BitsAndBytes]] = {
+_HEAD = "lm_head"
+
+
+def _read_bitnet(said: _Said) -> Ternary:
+    said.neutral("quant_method", "rms_norm_eps")
+    kind = said.one_of("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
+    mode = said.one_of("quantization_mode", ("offline", "online"), "offline")
+    said.one_of("use_rms_norm", (None, False), why=f"norms before each matrix are not read; {_ORIGINAL}")
+    if set(said.strings("modules_to_not_convert")) - {_HEAD}:
+        said.problem("modules_to_not_convert", f"read where it names {_HEAD} or nothing")
+    return Ternary(packed=kind == "bitlinear" or mode == "offline", divides=kind == "bitlinear")
+
+
+_METHODS: Mapping[str, Callable[[_Said], Formats | BitsAndBytes | Ternary]] = {
     "fp8": _read_fp8,
     "fbgemm_fp8": _read_fbgemm,
     "compressed-tensors": _read_compressed_tensors,
     "modelopt": _read_modelopt,
     "bitsandbytes": _read_bitsandbytes,
+    "bitnet": _read_bitnet,
 }

@@ -10,6 +10,7 @@ from edgegen_export.families.bailing_hybrid import BAILING_HYBRID
 from edgegen_export.families.bailing_moe import BAILING_MOE, SARVAM_MOE
 from edgegen_export.families.bamba import BAMBA
 from edgegen_export.families.biogpt import BIOGPT
+from edgegen_export.families.bitnet import BITNET
 from edgegen_export.families.bloom import BLOOM
 from edgegen_export.families.codegen import CODEGEN
 from edgegen_export.families.cohere import COHERE, COHERE2
@@ -115,6 +116,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     GPTJ,
     GPT_BIGCODE,
     GPT_OSS,
+    BITNET,
     BLOOM,
     FALCON,
     LLAMA,

@@ -47,7 +47,6 @@ _NEEDS: Mapping[str, str] = {
     "attention that is the difference of two": "diffllama",
     "attention that hashes keys into buckets": "reformer",
     "learned distances between segments as positions": "cpmant",
-    "activations that each layer rounds to 8 bits": "bitnet",
     "layers without attention or an MLP, or with one matrix in their place": "nemotron-nas",
     _TOWERS: """
         aria blip blip-2 chameleon cohere_compass cosmos3_edge cosmos3_omni deepseek_ocr2 diffusion_gemma

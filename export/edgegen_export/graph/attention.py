@@ -92,6 +92,8 @@ def attention(
         attended = gated(g, own, attended, gate, own.head_dim)
     if isinstance(own, NormalizedAttention):
         attended = normalized(g, params, unit_norm(own.width), attended, f"{module}.out_norm")
+    if own.sub_norm:
+        attended = normalized(g, params, own.sub_norm, attended, f"{module}.sub_norm")
     projected = linear(g, params.matrix(f"{module}.o"), attended)
     return Stream(NONE, projected, params.bias(f"{module}.o"))
 

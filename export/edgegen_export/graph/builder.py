@@ -122,9 +122,9 @@ class GraphBuilder:
         """The value that the first node with ``weight`` as second input multiplies with it."""
         return next(Value(node.input[0]) for node in self._nodes if len(node.input) > 1 and node.input[1] == weight)
 
-    def constant(self, array: NDArray[np.generic]) -> Value:
-        """A small constant, stored in the graph itself once per value."""
-        key = f"constant/{array.dtype}{list(array.shape)}/{array.tobytes().hex()}"
+    def constant(self, array: NDArray[np.generic], name: str = "") -> Value:
+        """A small constant, stored in the graph itself once per value; a longer one needs a name."""
+        key = f"constant/{array.dtype}{list(array.shape)}/{name or array.tobytes().hex()}"
         self._constants[key] = numpy_helper.from_array(array, key)
         return Value(key)
 

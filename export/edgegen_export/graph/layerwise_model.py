@@ -160,7 +160,8 @@ class LayerwiseModel:
         ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`); ``blocks``: matrices by
         fused name that are quantized, and multiplied as in the bundle.
         """
-        params = FedParameters({**self._tensors, **changed} if changed else self._tensors, blocks)
+        tensors = {**self._tensors, **changed} if changed else self._tensors
+        params = FedParameters(tensors, blocks, ternary=self._config.ternary)
         own, carried = self._config.layers[layer].attention, self._carried
         cache = kv_layer(self._kv, layer) if own else None
         g = GraphBuilder(f"layer {layer}")

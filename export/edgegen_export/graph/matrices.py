@@ -3,14 +3,18 @@
 Shapes: b rows (batch), t new tokens per row.
 """
 
+import numpy as np
 from onnx import TensorProto
 
 from edgegen_export.graph.builder import NONE, GraphBuilder, Tensor, Value, trimmed
-from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix
+from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, LinearMatrix, TernaryMatrix
+from edgegen_export.graph.rounded_inputs import rounded_inputs, scaled_inputs
+from edgegen_export.quantize.ternary import IN_A_BYTE, values_of_bytes
 
 
-def rows(g: GraphBuilder, table: Matrix, ids: Value) -> Value:
+def rows(g: GraphBuilder, table: LinearMatrix, ids: Value) -> Value:
     """The rows ``ids`` int64 [b, t] of ``table`` as float32 [b, t, columns]."""
+    assert not isinstance(table, TernaryMatrix), "tables are not ternary"
     match table:
         case FloatMatrix(weight) if weight.dtype == "float16" and weight.offset is not None:
             # Widened after the choice: the table stays mapped, and half as large.
@@ -33,7 +37,7 @@ def rows(g: GraphBuilder, table: Matrix, ids: Value) -> Value:
             return g.op.Slice(gathered, g.axes(0), g.axes(table.columns), g.axes(2))
 
 
-def linear(g: GraphBuilder, matrix: Matrix, x: Value, bias: Tensor | None = None) -> Value:
+def linear(g: GraphBuilder, matrix: LinearMatrix, x: Value, bias: Tensor | None = None) -> Value:
     """``x @ matrix.T + bias``: [b, t, columns] → [b, t, rows]."""
     added = g.weight(bias) if bias else NONE
     match matrix:
@@ -49,6 +53,25 @@ def linear(g: GraphBuilder, matrix: Matrix, x: Value, bias: Tensor | None = None
                 block_size=matrix.block_size,
                 accuracy_level=matrix.accuracy_level,
             )
+        case TernaryMatrix():
+            y = _ternary(g, matrix, x)
         case FloatMatrix(weight):
+            if matrix.rounded_inputs:
+                x = rounded_inputs(g, x)
             y = g.ms.FusedMatMul(x, g.weight(weight), transB=1)
     return g.op.Add(y, added) if bias else y
+
+
+def _ternary(g: GraphBuilder, matrix: TernaryMatrix, x: Value) -> Value:
+    """Whole numbers are summed: ONNX Runtime makes a matrix of int8 of the codes when it opens the graph.
+
+    ``edgegen.graph.ternary`` knows these nodes, and puts one of edgegen's operators in their place.
+    """
+    scaled, factor = scaled_inputs(g, x)
+    zero = g.constant(np.array(128, np.uint8))
+    rounded = g.op.QuantizeLinear(scaled, g.constant(np.array(1, np.float32)), zero)
+    codes = g.op.Cast(g.weight(matrix.codes), to=TensorProto.INT32)
+    values = g.op.Gather(g.constant(values_of_bytes(), "values of bytes"), codes)
+    rows = g.op.Reshape(values, g.axes(matrix.rows, IN_A_BYTE * matrix.codes.shape[1]))
+    sums = g.op.Cast(g.op.MatMulInteger(rounded, g.op.Transpose(rows), zero), to=TensorProto.FLOAT)
+    return g.op.Mul(g.op.Div(sums, factor), g.weight(matrix.scales))

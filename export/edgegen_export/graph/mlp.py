@@ -51,7 +51,8 @@ def mlp(
 ) -> Stream:
     """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``.
 
-    Of the gate, only what is above the layer's cutoff is activated, where it has one. ``use``: of a shared MLP.
+    Of the gate, only what is above the layer's cutoff is activated, where it has one; a sub-norm stands before
+    ``down``. ``use``: of a shared MLP.
     """
     module = f"layers.{layer}.{name}"
     if own.gated:
@@ -65,6 +66,8 @@ def mlp(
         hidden = activation(g, params, own.activation, layer, up)
     if isinstance(own, NormalizedMLP):
         hidden = normalized(g, params, unit_norm(own.width), hidden, f"{module}.norm")
+    if own.sub_norm:
+        hidden = normalized(g, params, own.sub_norm, hidden, f"{module}.sub_norm")
     down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
 

@@ -30,6 +30,7 @@ from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, pac
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
 from edgegen_export.quantize.regrouped import regrouped
 from edgegen_export.quantize.scale_search import searched_rows
+from edgegen_export.quantize.ternary import IN_A_BYTE, ternary_rows
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.threads import in_threads
 
@@ -41,11 +42,15 @@ _SLAB = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class FloatMatrix:
-    """A matrix [rows, columns] of floats; a linear layer is ``x @ weight.T``."""
+    """A matrix [rows, columns] of floats; a linear layer is ``x @ weight.T``.
+
+    ``rounded_inputs``: x is rounded to 8 bits for each token first, as ternary models do.
+    """
 
     weight: Tensor
     rows: int
     columns: int
+    rounded_inputs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +72,27 @@ class BlockMatrix:
     accuracy_level: int
 
 
+@dataclass(frozen=True, slots=True)
+class TernaryMatrix:
+    """A matrix of -1, 0 and 1 with a scale for each row, whose inputs are rounded to 8 bits for each token.
+
+    ``codes``: uint8 [rows, columns / 4], four in a byte, the value plus 2; ``scales`` float32 [rows].
+    """
+
+    codes: Tensor
+    scales: Tensor
+    rows: int
+
+
 Matrix = FloatMatrix | BlockMatrix
+LinearMatrix = Matrix | TernaryMatrix
+"""What a linear layer may have."""
 
 
 class Parameters(Protocol):
     """Weights by module name; several modules give one fused weight, their rows concatenated."""
 
-    def matrix(self, *modules: str) -> Matrix: ...
+    def matrix(self, *modules: str) -> LinearMatrix: ...
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         """The weights of ``count`` experts: gate and up with alternating rows, and down. The first axis is the expert;
@@ -128,6 +147,7 @@ class StoredParameters:
         self._on_tensor = on_tensor
         self._prepared = prepared
         self._matrices: dict[str, Matrix] = {}
+        self._ternary: dict[str, TernaryMatrix] = {}
         self._vectors: dict[str, Tensor] = {}
         self._not_finite: list[str] = []
         self._lock = Lock()
@@ -153,9 +173,13 @@ class StoredParameters:
             names = [f"{', '.join(names[:3])}: has values beyond {FLOAT16_MAX:g}" for names in self._too_large]
             raise TensorError(f"16-bit floats cannot hold this checkpoint, export it with --fp32: {one_or_list(names)}")
 
-    def matrix(self, *modules: str) -> Matrix:
-        weight = fused_weight(self._tensors, modules)
-        return self._matrix(fused_name(modules), weight, weight.shape[1])
+    def matrix(self, *modules: str) -> LinearMatrix:
+        weight, name = fused_weight(self._tensors, modules), fused_name(modules)
+        if not self._recipe.format_of(name).is_ternary:
+            return self._matrix(name, weight, weight.shape[1])
+        if name not in self._ternary:
+            self._ternary[name] = self._store_ternary(f"{name}.weight", weight)
+        return self._ternary[name]
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
         gate_up, down = expert_weights(self._tensors, module)
@@ -188,7 +212,7 @@ class StoredParameters:
             name = f"{module}.weight"
             if not wanted.block_size:
                 dtype = np.dtype(np.float16 if wanted.bits == HALVES.bits else np.float32)
-                matrix = FloatMatrix(self._store(name, source, dtype), *source.shape)
+                matrix = FloatMatrix(self._store(name, source, dtype), source.shape[0], source.shape[1])
             else:
                 form = replace(wanted, block_size=block_size_for(columns, wanted.block_size))
                 prepared = self._prepared(module, wanted)
@@ -262,6 +286,32 @@ class StoredParameters:
             accuracy_level=form.accuracy_level,
         )
 
+    def _store_ternary(self, name: str, source: LazyTensor) -> TernaryMatrix:
+        rows, columns = source.shape
+        offset = self._sink.begin(rows * columns // IN_A_BYTE)
+        scales = np.zeros(rows, np.float32)
+
+        def stored(part: tuple[int, int, NDArray[np.float32]]) -> NDArray[np.uint8]:
+            start, stop, slab = part
+            self._check(source, slab)
+            if self._not_finite:
+                return np.empty(0, np.uint8)  # the output is discarded; go on to name the other tensors
+            found = ternary_rows(slab)
+            if found is None:
+                names = ", ".join(source.names[:3])
+                raise TensorError(f"{names}: ternary by config.json, and a row has values of several sizes")
+            codes, scales[start:stop] = found
+            return codes
+
+        for codes in in_threads(stored, source.slabs(_SLAB)):
+            self._sink.append(codes)
+        self._on_tensor(rows * columns)
+        codes = _tensor(name, "uint8", (rows, columns // IN_A_BYTE), offset)
+        of_rows = self._append(f"{name}.scales", scales)
+        self._matrix_weights += rows * columns
+        self._matrix_bytes += codes.length + of_rows.length
+        return TernaryMatrix(codes, of_rows, rows)
+
     def _append(self, name: str, array: NDArray[Any]) -> Tensor:
         offset = self._sink.begin(array.nbytes)
         self._sink.append(array)
@@ -283,12 +333,20 @@ class FedParameters:
     """Parameters as graph inputs; ``feeds`` reads the weights that the graph asked for.
 
     ``blocks``: matrices, by (fused) module, that are computed quantized, as in the bundle. They are ``constants`` of
-    the graph instead of inputs, because the operator quantizes activations only with constant matrices.
+    the graph instead of inputs, because the operator quantizes activations only with constant matrices. ``ternary``:
+    inputs of the layers' matrices are rounded as ternary models do.
     """
 
-    def __init__(self, tensors: Mapping[str, LazyTensor], blocks: Mapping[str, Blocks] | None = None) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, LazyTensor],
+        blocks: Mapping[str, Blocks] | None = None,
+        *,
+        ternary: bool = False,
+    ) -> None:
         self._tensors = tensors
         self._blocks = blocks or {}
+        self._ternary = ternary
         self._readers: dict[str, Callable[[], NDArray[np.float32]]] = {}
         self.constants: dict[str, NDArray[np.generic]] = {}
 
@@ -296,8 +354,10 @@ class FedParameters:
         if (blocks := self._blocks.get(fused_name(modules))) is not None:
             return self._constant(f"{fused_name(modules)}.weight", blocks)
         weight = fused_weight(self._tensors, modules)
-        rows, columns = weight.shape
-        return FloatMatrix(self._feed(fused_name(modules) + ".weight", weight.shape, weight.read), rows, columns)
+        name, (rows, columns) = fused_name(modules), weight.shape
+        rounded = self._ternary and name.startswith("layers.")
+        fed = self._feed(f"{name}.weight", weight.shape, weight.read)
+        return FloatMatrix(fed, rows, columns, rounded_inputs=rounded)
 
     def expert_biases(self, module: str, count: int) -> tuple[Tensor | None, Tensor | None]:
         def fed(name: str, bias: LazyTensor | None) -> Tensor | None:

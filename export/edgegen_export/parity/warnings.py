@@ -40,7 +40,9 @@ def parity_warnings(report: ParityReport, manifest: Manifest, *, can_be_calibrat
     ``can_be_calibrated``: whether the model can be run before its weights are stored.
     """
     first, *others = manifest.variants
-    best, limit, found = report.preferred, LIMITS[manifest.quantization.scheme], list[str]()
+    # Activations of a ternary model are rounded as in int8, and a last bit decides those near a tie.
+    scheme: Scheme = "int8" if manifest.quantization.linear.is_ternary else manifest.quantization.scheme
+    best, limit, found = report.preferred, LIMITS[scheme], list[str]()
     beyond_noise = best.perplexity_change - 2 * best.perplexity_change_error
     if best.mean_kl > limit.mean_kl or beyond_noise > limit.perplexity:
         fix = _fix(manifest.quantization, can_be_calibrated)
@@ -66,10 +68,10 @@ def _fix(recipe: Quantization, can_be_calibrated: bool) -> str:
     """The nearest way to a better bundle."""
     fast = can_be_calibrated and not recipe.calibrates
     match recipe.scheme:
-        case "int8":
-            return "export it without --fast" if fast else "export it with --fp16"
-        case "int4":
+        case "int4" if not recipe.linear.is_ternary:
             return "export it without --fast" if fast else "export it with a larger --bits-budget, or with --int8"
+        case "int8" | "int4":
+            return "export it without --fast" if fast else "export it with --fp16"
         case "fp16":
             return "export it with --fp32"
         case "fp32":

@@ -16,6 +16,9 @@ EIGHT_BITS = MatrixFormat(bits=8, block_size=64, symmetric=True, accuracy_level=
 FOUR_BITS = MatrixFormat(bits=4, block_size=32, symmetric=False, accuracy_level=4)
 """Here the largest such block is 32."""
 
+TERNARY = MatrixFormat(bits=2, block_size=0, symmetric=True, accuracy_level=0)
+"""Codes of -1, 0 and 1, and a scale for each row."""
+
 SMOOTHING = 0.5
 """How much of the outliers goes into the weights; searched per layer, it does no better."""
 
@@ -26,6 +29,12 @@ ROUNDED: dict[Scheme, Quantization] = {
     "fp32": Quantization("fp32", linear=FLOATS, embedding=FLOATS),
 }
 """Plain rounding, nothing measured. Of all matrices the embedding, and the head with it, suffers most from 4 bits."""
+
+
+def of_ternary(scheme: Scheme) -> Quantization:
+    """The recipe of a ternary model: its layers are stored as they are, and ``scheme`` is for what is not ternary."""
+    return replace(ROUNDED[scheme], linear=TERNARY)
+
 
 CALIBRATED: dict[Scheme, Quantization] = {
     "int8": Quantization("int8", linear=EIGHT_BITS, embedding=EIGHT_BITS, smoothing=SMOOTHING),

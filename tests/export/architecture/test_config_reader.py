@@ -309,7 +309,7 @@ def test_a_note_that_is_read_is_a_key_like_others() -> None:
     [
         (
             {"quantization_config": {"bits": 4}},
-            "modelopt and bitsandbytes are read; export the original checkpoint",
+            "bitsandbytes and bitnet are read; export the original checkpoint",
         ),
         ({"add_cross_attention": True}, "cross-attention"),
         ({"pruned_heads": {"0": [1]}}, "pruned heads"),

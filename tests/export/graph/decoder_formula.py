@@ -158,7 +158,11 @@ class DecoderFormula:
             hidden = self.activated(name, gate) * self.linear(f"{name}.up", x)
         else:
             hidden = self.activated(name, self.linear(f"{name}.up", x))
-        return self.linear(f"{name}.down", hidden)
+        return self.linear(f"{name}.down", self.sub_normed(name, hidden))
+
+    def sub_normed(self, name: str, x: Array) -> Array:
+        """What an output projection takes."""
+        return self.norm(self.model.sub_norm, x, f"{name}.sub_norm") if self.model.sub_norm else x
 
     def activated(self, name: str, x: Array) -> Array:
         if self.model.activation != "xielu":
@@ -206,7 +210,7 @@ class DecoderFormula:
         weights = np.where(seen, np.exp(scores - most), 0)
         sinks = self.tensors[f"{name}.sinks"][:, None, None] if model.sinks else -np.inf
         attended = (weights / (weights.sum(-1, keepdims=True) + np.exp(sinks - most))) @ value
-        return self.linear(f"{name}.o", attended.swapaxes(0, 1).reshape(tokens, -1))
+        return self.linear(f"{name}.o", self.sub_normed(name, attended.swapaxes(0, 1).reshape(tokens, -1)))
 
     def kept(self, name: str, part: str, y: Array) -> Array:
         """What becomes of y [t, heads, head_dim], the queries, keys or values of a layer."""

@@ -98,6 +98,8 @@ MODELS: dict[str, Model] = {
     "queries scaled by position": replace(ROTATED, layers=layers(7, None), query_scale=QueryScale(0.4, 5)),
     "sinks": replace(ROTATED, layers=layers(7, None), sinks=True),
     "sinks without rotation": replace(PLAIN, sinks=True),
+    "norms before output projections": replace(ROTATED, sub_norm=RMS, activation="relu2"),
+    "norms before output projections, with bias": replace(OLD, sub_norm=LAYER),
     "relu squared": replace(ROTATED, activation="relu2"),
     "xielu": replace(ROTATED, activation="xielu"),
     "xielu without gate": replace(OLD, activation="xielu"),

@@ -27,7 +27,7 @@ from edgegen_export.parity.plot import check_plot, plot_layers
 from edgegen_export.parity.sample_text import SAMPLE_TEXT
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.pipeline import export
-from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme
+from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme, of_ternary
 from edgegen_export.scratch import Scratch
 from tests.export.bundles import Listener
 from tests.export.graph.test_blocks import MODELS, Weights, folded_tensors, random_tensors
@@ -225,7 +225,13 @@ BAD = replace(WELL, mean_kl=0.6, perplexity_change=0.5, perplexity_change_error=
 
 
 def told(
-    scheme: Scheme, fast: bool, first: VariantParity, second: VariantParity = WELL, *, can_be_calibrated: bool = True
+    scheme: Scheme,
+    fast: bool,
+    first: VariantParity,
+    second: VariantParity = WELL,
+    *,
+    can_be_calibrated: bool = True,
+    ternary: bool = False,
 ) -> list[str]:
     """The shortfalls of a bundle whose variants, with a float32 and an int8 cache, are so near to their model."""
     fake = fake_variant()
@@ -234,7 +240,8 @@ def told(
     manifest = Manifest(
         1, "x", "v1", None, None, Quantization("int8", form, form), variants, None, "g", "p", "r", {}  # type: ignore[arg-type]
     )  # fmt: skip
-    manifest = replace(manifest, quantization=(ROUNDED if fast else CALIBRATED)[scheme])
+    recipe = of_ternary(scheme) if ternary else (ROUNDED if fast else CALIBRATED)[scheme]
+    manifest = replace(manifest, quantization=recipe)
     report = ParityReport("t", 512, 128, 8, 24, 20.0, {"a": first, "b": second}, {}, 1, 1)
     return parity_warnings(report, manifest, can_be_calibrated=can_be_calibrated)
 
@@ -259,6 +266,16 @@ def test_a_bundle_beyond_its_limits_is_told_with_the_fix(
     assert found == [f"a costs this model much ({cost}): {fix}"]
     exact = replace(WELL, mean_kl=0.0, perplexity_change=0.0)
     assert told(scheme, fast, exact, exact, can_be_calibrated=can_be_calibrated) == []
+
+
+@pytest.mark.parametrize(
+    ("scheme", "fix"),
+    [("int8", "with --fp16"), ("int4", "with --fp16"), ("fp16", "with --fp32"), ("fp32", "please report this model")],
+)
+def test_a_ternary_model_may_cost_what_int8_may(scheme: Scheme, fix: str) -> None:
+    assert told(scheme, False, WELL, can_be_calibrated=False, ternary=True) == []
+    (text,) = told(scheme, False, BAD, BAD, can_be_calibrated=False, ternary=True)
+    assert text.endswith(fix)
 
 
 def test_perplexity_counts_beyond_its_noise_only() -> None:

@@ -32,12 +32,14 @@ def decoders() -> Iterator[tuple[str, DecoderConfig]]:
             continue
         raw = {"model_type": case.family, **case.config}
         config = find_architecture(raw, FAMILIES).read_config(raw)
+        if config.ternary:
+            continue  # a factor of a channel has no place in a ternary matrix
         own = next(iter(config.attentions.values()), None)
         mlp = next((layer.mlp for layer in config.layers if layer.mlp), None)
         mixers = frozenset((type(layer.mixer), len(layer.mixer.products)) for layer in config.layers if layer.mixer)
         kind = (
             *(config.block, config.norm.kind, config.experts is None, mixers, config.tied_head, config.embedding_size),
-            *((own.qk_norm, own.heads, own.kv_heads, own.clip, own.softcap, own.gate) if own else ()),
+            *((own.qk_norm, own.heads, own.kv_heads, own.clip, own.softcap, own.gate, own.sub_norm) if own else ()),
             *((mlp.gated, mlp.activation) if mlp else ()),
             *(config.final_norm, bool(config.sources)),
         )

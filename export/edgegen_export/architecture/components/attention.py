@@ -54,6 +54,7 @@ class Attention(Component):
     the queries, one number for each channel or for each head; ``softplus``: with ``log(1 + exp(gate))`` instead.
     ``clip``: limit to which q, k and v are clamped. ``softcap``: scores are ``softcap · tanh(score / softcap)``.
     ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
+    ``sub_norm``: what attention reads is normalized, all heads together, before the output projection.
     """
 
     heads: int
@@ -72,6 +73,7 @@ class Attention(Component):
     clip: float | None = None
     softcap: float | None = None
     sinks: bool = False
+    sub_norm: Norm | None = None
 
     @property
     def least_onnxruntime(self) -> str:
@@ -123,6 +125,8 @@ class Attention(Component):
 
     @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
+        if self.sub_norm:
+            return (Pair("attn.sub_norm", self.outputs),)
         if self.clip is not None or self.value_norm or self.value_is_key or self.source is not None:
             return ()
         return (Pair("attn.v", self.outputs, self.heads // self.kv_heads, self.head_dim),)  # it is linear in its values
@@ -135,8 +139,9 @@ class Attention(Component):
         return {"attn.sinks": (self.heads,)} if self.sinks else {}
 
     def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+        found = {"attn.sub_norm": (self.sub_norm, (self.width,))} if self.sub_norm else {}
         if self.qk_norm is None:
-            return {}
+            return found
         heads = {"q": self.heads, **({"k": self.kv_heads} if self.source is None else {})}
         own = self.qk_norm
-        return {f"attn.{x}_norm": (own.norm, own.shape(count, self.head_dim)) for x, count in heads.items()}
+        return found | {f"attn.{x}_norm": (own.norm, own.shape(count, self.head_dim)) for x, count in heads.items()}

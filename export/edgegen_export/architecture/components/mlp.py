@@ -1,6 +1,6 @@
 """MLP: plain or gated, and the activations of all MLPs."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.components.component import Component, Modules, Pair, Shapes
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.tensors.lazy import LazyTensor
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu", "xielu"]
@@ -20,13 +22,14 @@ class MLP(Component):
     ``gated``.
 
     ``cutoff``: of what the gate projection gives, ``relu(x - (mean + cutoff · deviation))`` is activated, mean and
-    deviation those of a token's numbers.
+    deviation those of a token's numbers. ``sub_norm``: what ``down`` takes is normalized first.
     """
 
     width: int
     activation: Activation
     gated: bool = False
     cutoff: float | None = None
+    sub_norm: Norm | None = None
 
     @property
     def inputs(self) -> Modules:
@@ -42,11 +45,16 @@ class MLP(Component):
 
     @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
+        if self.sub_norm:
+            return (Pair("mlp.sub_norm", self.outputs),)
         exact = self.gated or self.activation == "relu"  # relu(x / s) = relu(x) / s
         return (Pair("mlp.up", self.outputs),) if exact else ()
 
     def matrices(self, hidden: int) -> Shapes:
         return mlp_matrices("mlp", hidden, self.width, gated=self.gated)
+
+    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+        return {"mlp.sub_norm": (self.sub_norm, (self.width,))} if self.sub_norm else {}
 
     def numbers(self, hidden: int) -> Shapes:
         return dict(zip(XIELU, ((1,), (1,), ()), strict=True)) if self.activation == "xielu" else {}
