@@ -30,6 +30,8 @@ class GgufArchitecture:
     ``modules``: their names without ``.weight`` or ``.bias``, ``{i}`` for the layer, → the original's.
     ``vectors``: metadata keys of a number for each layer → the original's tensor of one number, and its shape.
     ``joined``: tensors of the original that the file has in parts, which ``modules`` name.
+    ``stacks``: modules of the original, ``{stack}`` in ``modules``, that have the file's layers one after the other, as
+    many each as its config says under ``num_layers_per_stack``.
     ``variant``: another description, for files that have the tensor named first.
     """
 
@@ -42,6 +44,7 @@ class GgufArchitecture:
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     vectors: Vectors = field(default_factory=dict[str, tuple[str, tuple[int, ...]]])
     joined: tuple[Joined, ...] = ()
+    stacks: tuple[str, ...] = ()
     variant: tuple[str, GgufArchitecture] | None = None
 
 

@@ -94,7 +94,8 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         if whole in original.architecture.modules:  # some vectors have no name of a parameter
             template, parameter = whole, ""
         found = original.architecture.modules.get(template)
-        if found is None or parameter not in ("weight", "bias", ""):
+        place = _place(layer, original)
+        if found is None or place is None or parameter not in ("weight", "bias", ""):
             near = did_you_mean(template, original.architecture.modules) if found is None else ""
             problems.append(f"{name}: not a tensor of {gguf.metadata[ARCHITECTURE]}{near}")
             continue
@@ -104,7 +105,7 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         except (ValueError, IndexError) as error:
             problems.append(f"{name}: shape {list(tensor.shape)} does not fit the metadata: {error}")
             continue
-        named = {key.replace("{i}", layer[1] if layer else ""): view for key, view in theirs.items()}
+        named = {key.replace("{stack}", place[0]).replace("{i}", place[1]): view for key, view in theirs.items()}
         problems += [f"{name}: {key} is made of {tensors[key].names[0]} already" for key in named.keys() & tensors]
         tensors |= named
     for joined in original.architecture.joined:
@@ -119,6 +120,15 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
     if problems:
         raise CheckpointError(f"{gguf.path}: {one_or_list(problems)}")
     return tensors
+
+
+def _place(layer: re.Match[str] | None, original: Original) -> tuple[str, str] | None:
+    """The stack that a layer of the file is in, where there are several, and its number there; None beyond the last."""
+    stacks = original.architecture.stacks
+    if layer is None or not stacks:
+        return "", layer[1] if layer else ""
+    stack, number = divmod(int(layer[1]), original.config["num_layers_per_stack"])
+    return (stacks[stack], str(number)) if stack < len(stacks) else None
 
 
 def _join(tensors: dict[str, LazyTensor], joined: Joined, original: Original) -> list[str]:

@@ -13,7 +13,7 @@ from edgegen_export.checkpoint.gguf.architecture import (
     modules,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Each, GroupedHeads, RotaryPairs
+from edgegen_export.checkpoint.gguf.layouts import Each, Flat, GroupedHeads, RotaryPairs
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 TOP: Modules = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -63,6 +63,29 @@ def _passes(read: MetadataReader) -> Entries:
 
 
 NANBEIGE = replace(LLAMA, model_type="nanbeige", hf_class="NanbeigeForCausalLM", rules=(*LLAMA.rules, _passes))
+
+
+def _cycles(read: MetadataReader) -> Entries:
+    keys = {"layers_per_stack": "num_layers_per_stack", "h_cycles": "H_cycles", "l_cycles": "L_cycles"}
+    return {
+        **{theirs: read.integer(f"hrm.{ours}") for ours, theirs in keys.items()},
+        "embedding_scale": read.real("embedding_scale"),
+        "prefix_lm": read.flag("hrm.prefix_lm", False),
+    }
+
+
+HRM_TEXT = replace(
+    LLAMA,
+    model_type="hrm_text",
+    hf_class="HrmTextForCausalLM",
+    modules=modules(
+        {"token_embd": "model.embed_tokens", "hrm.z_l_init": Flat("model.z_L_init"), "output": "lm_head"},
+        {**ATTENTION, "attn_gate": "self_attn.gate_proj", **GATED_MLP},
+        "model.{stack}.layers.{i}.",
+    ),
+    rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _cycles),
+    stacks=("L_module", "H_module"),
+)
 
 
 def _every_fourth_unrotated(read: MetadataReader) -> Entries:
