@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.builder import Tensor
-from edgegen_export.graph.parameters import Matrix, Parameters
+from edgegen_export.graph.parameters import LinearMatrix, Matrix, Parameters
 
 
 def of_layer(params: Parameters, config: DecoderConfig, layer: int) -> Parameters:
@@ -24,7 +24,7 @@ def _own_names(config: DecoderConfig, layer: int) -> Iterator[str]:
         found = (one.matrices(hidden), one.kernels(hidden), one.numbers(hidden), one.norms(config.norm, hidden))
         yield from (f"layers.{layer}.{name}" for names in found for name in names)
     if own:
-        yield from (f"layers.{layer}.{name}" for name in LAYER_NORMS[config.block])
+        yield from (f"layers.{layer}.{name}" for name in LAYER_NORMS[config.block_of(layer)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RepeatedParameters:
     stored: str
     own: frozenset[str]
 
-    def matrix(self, *modules: str) -> Matrix:
+    def matrix(self, *modules: str) -> LinearMatrix:
         return self.params.matrix(*map(self._name, modules))
 
     def experts(self, module: str, count: int) -> tuple[Matrix, Matrix]:
