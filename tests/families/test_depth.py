@@ -57,7 +57,12 @@ def deep(case: Case) -> Case:
     return replace(case, config={**config, **counted, **OTHERS.get(case.family, {})})
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in ("base", "E2B")], ids=str)
+def _is_usual(case: Case) -> bool:
+    """Ternary models round activations, which twelve layers of random weights take over some tie."""
+    return case.name == "not ternary" if case.family == "bitnet" else case.name in ("base", "E2B")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if _is_usual(case)], ids=str)
 def test_a_deep_model_is_that_of_transformers(case: Case, tmp_path: Path) -> None:
     subject, version = deep(case), case.oracles[-1]
     folder = checkpoint_of(subject, tmp_path / "checkpoint", oracle=version)
