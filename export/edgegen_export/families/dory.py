@@ -58,10 +58,12 @@ def _normalized(read: ConfigReader, config: DecoderConfig, layer: Layer) -> Laye
         rope=own.rope,
         qk_norm=QKNorm(unit_norm(own.head_dim), over="head", after_rotation=True),
         gate="by_channel",
+        sub_norm=unit_norm(own.width),
         query_factor=own.head_dim**0.5 / stored,
         gate_factor=hidden**0.25 / stored,
     )
-    wide = NormalizedMLP(mlp.width, mlp.activation, gated=True, factor=hidden**0.5)
+    norm = unit_norm(mlp.width)
+    wide = NormalizedMLP(mlp.width, mlp.activation, gated=True, sub_norm=norm, factor=hidden**0.5)
     extras = (Interpolation(read.number("ngpt_alpha_init") / stored), HeadScale(1 / stored, config.vocab_size))
     return Layer(attention, wide, extras=extras)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
 from edgegen_export.architecture.components.attention import Attention, QKNorm, QueryScale
-from edgegen_export.architecture.components.normalized import NormalizedAttention, unit_norm
+from edgegen_export.architecture.components.normalized import NormalizedAttention
 from edgegen_export.architecture.components.shared_block import SharedUse
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
@@ -90,8 +90,6 @@ def attention(
     attended = cached_attention(g, params, own, layer, (query, key, value), cache, step, rotates=fused_rotation)
     if gate:
         attended = gated(g, own, attended, gate, own.head_dim)
-    if isinstance(own, NormalizedAttention):
-        attended = normalized(g, params, unit_norm(own.width), attended, f"{module}.out_norm")
     if own.sub_norm:
         attended = normalized(g, params, own.sub_norm, attended, f"{module}.sub_norm")
     projected = linear(g, params.matrix(f"{module}.o"), attended)

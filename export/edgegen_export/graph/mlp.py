@@ -7,7 +7,6 @@ import numpy as np
 
 from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.mlp import MLP, Activation
-from edgegen_export.architecture.components.normalized import NormalizedMLP, unit_norm
 from edgegen_export.architecture.components.shared_block import SharedUse
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
@@ -64,8 +63,6 @@ def mlp(
     else:
         up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
         hidden = activation(g, params, own.activation, layer, up)
-    if isinstance(own, NormalizedMLP):
-        hidden = normalized(g, params, unit_norm(own.width), hidden, f"{module}.norm")
     if own.sub_norm:
         hidden = normalized(g, params, own.sub_norm, hidden, f"{module}.sub_norm")
     down = linear(g, params.matrix(f"{module}.down"), hidden)

@@ -3,17 +3,16 @@
 Loshchilov et al. 2024, arXiv:2410.01131. Trained scales are stored times a factor, which the config says.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.component import Component, Pair, Shapes
+from edgegen_export.architecture.components.component import Component, Shapes
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.tensors.lazy import LazyTensor
 
 _EPS = 1e-6
@@ -28,8 +27,7 @@ def unit_norm(size: int) -> Norm:
 
 @dataclass(frozen=True, slots=True)
 class NormalizedAttention(Attention):
-    """Attention whose queries, after rotation, are multiplied with the square of a trained scale, as the gate is; what
-    heads read has the length 1 before the output projection.
+    """Attention whose queries, after rotation, are multiplied with the square of a trained scale, as the gate is.
 
     ``query_factor``, ``gate_factor``: of the two scales, one number for each channel.
     """
@@ -37,15 +35,8 @@ class NormalizedAttention(Attention):
     query_factor: float = field(kw_only=True)
     gate_factor: float = field(kw_only=True)
 
-    @property
-    def smoothing_pairs(self) -> tuple[Pair, ...]:
-        return (Pair("attn.out_norm", self.outputs),)
-
     def numbers(self, hidden: int) -> Shapes:
         return {"attn.query_scale": (self.width,), "attn.gate_scale": (self.width,)}
-
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
-        return {**Attention.norms(self, norm, hidden), "attn.out_norm": (unit_norm(self.width), (self.width,))}
 
     def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The scales as they are multiplied; the gate's in its matrix."""
@@ -56,20 +47,12 @@ class NormalizedAttention(Attention):
 
 @dataclass(frozen=True, slots=True)
 class NormalizedMLP(MLP):
-    """A gated MLP with trained scales of gate and up, one number for each channel, times ``factor``; what ``down``
-    takes has the length 1."""
+    """A gated MLP with trained scales of gate and up, one number for each channel, times ``factor``."""
 
     factor: float = field(kw_only=True)
 
-    @property
-    def smoothing_pairs(self) -> tuple[Pair, ...]:
-        return (Pair("mlp.norm", self.outputs),)
-
     def numbers(self, hidden: int) -> Shapes:
         return {f"mlp.{name}_scale": (self.width,) for name in ("gate", "up")}
-
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
-        return {"mlp.norm": (unit_norm(self.width), (self.width,))}
 
     def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The scales in the matrices."""
