@@ -220,7 +220,7 @@ class Bundle:
 
         sizes = {name: entry.size for name, entry in self.manifest.files.items() if "/" not in name}
         found = list[str]()
-        for variant in self.manifest.variants:
+        for variant in self.manifest.all_variants.values():
             for name in dict.fromkeys((variant.prefill, variant.decode)):
                 if self._is_of_base(name):
                     continue

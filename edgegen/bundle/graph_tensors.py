@@ -50,6 +50,8 @@ def _inputs(variant: GraphVariant) -> Iterator[tuple[str, Sizes]]:
                 yield name, (None, layer.kv_heads, None, layer.head_dim)
     for state in kv.fixed:
         yield state.past, (None, *state.shape)
+    if variant.hidden_input is not None and variant.hidden_states is not None:
+        yield variant.hidden_input, (None, None, variant.hidden_states.size)
     for table in variant.rotary:
         for name in (table.cos, table.sin):
             yield name, (None, len(table.inverse_frequencies))

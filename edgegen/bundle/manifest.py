@@ -246,7 +246,9 @@ class GraphVariant:
 
     ``prefill`` gives the logits of the positions it is asked for, so that it can do the work of ``decode``, which gives
     those of all, as well. ``minimum_onnxruntime`` is the oldest with every operator they use.
-    ``hidden_states``: for embeddings; absent where the bundle was exported without them.
+    ``hidden_states``: for embeddings, and for multi-token prediction; absent where the bundle was exported without them.
+    ``hidden_input``: of the graph of a multi-token prediction head alone, its float32 [rows, tokens, size] input of the
+    hidden states of the positions before the tokens.
     """
 
     name: str
@@ -261,6 +263,7 @@ class GraphVariant:
     contract: GraphContract
     rotary: tuple[RotaryTable, ...]
     hidden_states: HiddenStates | None = field(default=None, metadata=OPTIONAL)
+    hidden_input: str | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +333,8 @@ class Manifest:
 
     ``folder``: the versioned folder beside it that holds every other file; ``files`` names them all, and every path
     here is relative to that folder. ``base``: of an adapter bundle, the bundle that has the graphs and weights which
-    ``variants`` name; absent in all others.
+    ``variants`` name; absent in all others. ``mtp``: the graph of the multi-token prediction head, which proposes tokens
+    for speculative decoding, as a variant whose prefill and decode graphs are one; absent where the model has none.
     """
 
     format_version: int
@@ -347,6 +351,13 @@ class Manifest:
     files: dict[str, FileEntry]
     provenance: dict[str, Any] = field(default_factory=dict[str, Any], metadata=OPTIONAL)
     base: BaseBundle | None = field(default=None, metadata=OPTIONAL)
+    mtp: GraphVariant | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def all_variants(self) -> dict[str, GraphVariant]:
+        """Every description of graphs, that of the multi-token prediction head among them, by its place."""
+        found = {f"variants[{i}]": variant for i, variant in enumerate(self.variants)}
+        return found | ({"mtp": self.mtp} if self.mtp else {})
 
     @classmethod
     def from_json(cls, text: str, where: str = MANIFEST_NAME) -> "Manifest":
@@ -383,12 +394,14 @@ class Manifest:
     def to_json(self) -> str:
         """The text of ``edgegen.json``, the hash of itself included."""
         content = asdict(self)
-        if self.base is None:
-            del content["base"]
-        for variant in content["variants"]:
+        for key in ("base", "mtp"):
+            if content[key] is None:
+                del content[key]
+        for variant in (*content["variants"], *([content["mtp"]] if self.mtp else [])):
             # Absent where there is none, as `docs/bundle-format.md` has it.
-            if variant["hidden_states"] is None:
-                del variant["hidden_states"]
+            for key in ("hidden_states", "hidden_input"):
+                if variant[key] is None:
+                    del variant[key]
             if not variant["kv"]["fixed"]:
                 del variant["kv"]["fixed"]
             if not variant["kv"]["shared"]:
@@ -424,21 +437,35 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
     if manifest.base is not None:
         named["base.adapter"] = manifest.base.adapter
         problems += _base_problems(manifest.base)
-    for i, variant in enumerate(manifest.variants):
+    for where, variant in manifest.all_variants.items():
         for key in ("prefill", "decode", "weights") if manifest.base is None else ():
-            named[f"variants[{i}].{key}"] = getattr(variant, key)
+            named[f"{where}.{key}"] = getattr(variant, key)
         if not variant.kv.layers and not variant.kv.fixed:
-            problems.append(f"variants[{i}].kv.layers: at least one is needed")
+            problems.append(f"{where}.kv.layers: at least one is needed")
         for j, layer in enumerate(variant.kv.layers):
             if layer.cache_class not in variant.kv.classes:
-                problems.append(f"variants[{i}].kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
-        problems += [f"variants[{i}].{problem}" for problem in _cache_problems(variant.kv)]
+                problems.append(f"{where}.kv.layers[{j}]: unknown cache class {layer.cache_class!r}")
+        problems += [f"{where}.{problem}" for problem in _cache_problems(variant.kv)]
         if variant.hidden_states is not None and variant.hidden_states.size < 1:
-            problems.append(f"variants[{i}].hidden_states.size: at least 1 expected")
+            problems.append(f"{where}.hidden_states.size: at least 1 expected")
         if variant.hidden_states is not None and variant.kv.kind == "concat":
-            problems.append(f"variants[{i}].hidden_states: null expected for a cache of kind 'concat'")
+            problems.append(f"{where}.hidden_states: null expected for a cache of kind 'concat'")
+        if (variant.hidden_input is not None) != (where == "mtp"):
+            wanted = "str" if where == "mtp" else "null"
+            problems.append(f"{where}.hidden_input: {wanted} expected")
+    if manifest.mtp is not None:
+        problems += _head_problems(manifest, manifest.mtp)
     problems += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
     return problems
+
+
+def _head_problems(manifest: Manifest, head: GraphVariant) -> list[str]:
+    """What keeps the multi-token prediction head from being fed the hidden states of the model."""
+    problems = [] if head.kv.kind == "in_place" else ["mtp.kv.kind: 'in_place' expected"]
+    problems += ["mtp.hidden_states: missing"] if head.hidden_states is None else []
+    sizes = {head.hidden_states.size if head.hidden_states else 0}
+    sizes |= {variant.hidden_states.size if variant.hidden_states else 0 for variant in manifest.variants}
+    return problems + (["mtp.hidden_states.size: that of every variant expected"] if len(sizes) > 1 else [])
 
 
 def _base_problems(base: BaseBundle) -> list[str]:
@@ -454,12 +481,12 @@ def _sizes(manifest: Manifest) -> list[str]:
         f"model.{key}": getattr(manifest.model, key)
         for key in ("parameters", "num_layers", "hidden_size", "vocab_size", "max_context")
     }
-    for i, variant in enumerate(manifest.variants):
+    for place, variant in manifest.all_variants.items():
         for j, layer in enumerate(variant.kv.layers):
-            where = f"variants[{i}].kv.layers[{j}]"
+            where = f"{place}.kv.layers[{j}]"
             sizes |= {f"{where}.kv_heads": layer.kv_heads, f"{where}.head_dim": layer.head_dim}
         windows = ((name, kv_class.window) for name, kv_class in variant.kv.classes.items())
-        sizes |= {f"variants[{i}].kv.classes.{name}.window": size for name, size in windows if size is not None}
+        sizes |= {f"{place}.kv.classes.{name}.window": size for name, size in windows if size is not None}
     return [
         f"{key}: from 1 to {_LARGEST} expected, found {size}" for key, size in sizes.items() if not 0 < size <= _LARGEST
     ]

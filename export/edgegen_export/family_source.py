@@ -14,7 +14,8 @@ from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.ort_session import require_version
 from edgegen_export.architecture.architecture import Architecture, find_architecture
-from edgegen_export.architecture.binding import bind
+from edgegen_export.architecture.binding import bind, bind_draft_head
+from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import final_multiplier, folded
 from edgegen_export.architecture.tensors import expert_matrices, least_onnxruntime, matrices_around
@@ -36,10 +37,11 @@ from edgegen_export.graph.decoder import (
     kv_spec,
     rotary_tables,
 )
+from edgegen_export.graph.draft_head import HIDDEN_INPUT, build_draft_head, stored_name
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.model_source import HiddenGraphs, ModelFacts, Plan
+from edgegen_export.model_source import DraftGraph, HiddenGraphs, ModelFacts, Plan
 from edgegen_export.progress import KV_SCALES, ExportProgress
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme, of_ternary
 from edgegen_export.tensors.lazy import LazyTensor
@@ -48,8 +50,22 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BoundHead:
+    """A multi-token prediction head: a decoder of one layer, and its ``tensors`` by our names of such a decoder."""
+
+    config: DecoderConfig
+    tensors: Mapping[str, LazyTensor]
+
+    @property
+    def own(self) -> DraftInput:
+        found = self.config.extra(DraftInput)
+        assert found, "the layer of a multi-token prediction head has such an input"
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FamilySource:
-    """The model ``config`` over ``tensors``, by our names."""
+    """The model ``config`` over ``tensors``, by our names; ``head``: what proposes further tokens, if anything does."""
 
     facts: ModelFacts
     config: DecoderConfig
@@ -57,6 +73,7 @@ class FamilySource:
     reference: LayerwiseModel
     warnings: tuple[str, ...]
     can_calibrate: bool = True
+    head: BoundHead | None = None
 
     @property
     def identity(self) -> str:
@@ -78,6 +95,26 @@ class FamilySource:
             lambda kv, params: build_with_hidden(config, params, kv, scaled=scaled),
         )
 
+    def draft_graph(self, tensors: Mapping[str, LazyTensor]) -> DraftGraph | None:
+        if self.head is None:
+            return None
+        own, config, kv = self.head.own, self.head.config, kv_spec(self.head.config)
+        # What smoothing has moved from the final norm into the head's matrix has to leave the norm before it here, too.
+        moved = 1 / (_hidden_scale(self.config, self.tensors, tensors) * np.float32(final_multiplier(self.config)))
+        stored = {stored_name(name): tensor for name, tensor in self.head.tensors.items()}
+        stored = {name: tensor for name, tensor in stored.items() if name not in tensors}
+        if (moved != 1).any():
+            final = stored_name("final_norm.weight")
+            stored[final] = LazyTensor.from_array(stored[final].read() * moved)
+        return DraftGraph(
+            hidden_input=HIDDEN_INPUT,
+            output=HiddenStates(HIDDEN_STATES, config.hidden_size),
+            kv=kv,
+            rotary=tuple(rotary_tables(config).values()),
+            tensors=stored,
+            build=lambda params: build_draft_head(config, own, params, kv),
+        )
+
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
         """The scheme's recipe, with what the operators take, and what is quantized already kept as it is."""
         if self.config.ternary:
@@ -90,7 +127,8 @@ class FamilySource:
         if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in self.tensors:
             recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
         if recipe.linear.bits < EIGHT_BITS.bits:
-            around = (fused_name(modules) for modules in matrices_around(self.config))
+            around = [fused_name(modules) for modules in matrices_around(self.config)]
+            around += [stored_name(fused_name(m)) for m in matrices_around(self.head.config)] if self.head else []
             recipe = replace(recipe, exceptions={**recipe.exceptions, **dict.fromkeys(around, EIGHT_BITS)})
         repacked = repacking(self.tensors, self.config, experts, recipe)
         measure = None
@@ -109,7 +147,9 @@ class FamilySource:
 
     def _experts(self) -> tuple[str, ...]:
         """The modules of matrices of experts, whose operator takes no zeros."""
-        return tuple(map(fused_name, expert_matrices(self.config)))
+        found = tuple(map(fused_name, expert_matrices(self.config)))
+        of_head = map(fused_name, expert_matrices(self.head.config)) if self.head else ()
+        return (*found, *map(stored_name, of_head))
 
 
 class FamilyLoader:
@@ -121,8 +161,10 @@ class FamilyLoader:
         max_context: int | None,
         adapter: str | None,
         progress: ExportProgress,
+        *,
+        with_head: bool = True,
     ) -> None:
-        """Open the adapter, where there is one.
+        """Open the adapter, where there is one. ``with_head``: whether multi-token prediction heads are taken.
 
         Raises:
             CheckpointError: the adapter cannot be read.
@@ -131,6 +173,7 @@ class FamilyLoader:
         self._families = families
         self._max_context = max_context
         self._progress = progress
+        self._with_head = with_head
         self._merging = f"merging {adapter}"
         self._adapter = None
         if adapter is not None:
@@ -176,6 +219,7 @@ class FamilyLoader:
         architecture, config = self.check(checkpoint.config)
         bound = bind(architecture, config, checkpoint.tensors)
         tensors, kv = folded(config, bound), kv_spec(config)
+        head, left_out = self._head(architecture, config, checkpoint, bound)
         model = Model(
             family=checkpoint.config["model_type"],
             parameters=sum(math.prod(tensor.shape) for tensor in {id(one): one for one in bound.values()}.values()),
@@ -196,10 +240,31 @@ class FamilyLoader:
             LayerwiseModel(tensors, config, kv),
             (
                 *((longer,) if self._max_context is None and config.longest_context > config.max_positions else ()),
-                *((f"its {left_out} is left out: text only",) if (left_out := towers(checkpoint.config)) else ()),
+                *((f"its {tower} is left out: text only",) if (tower := towers(checkpoint.config)) else ()),
+                *left_out,
             ),
             can_calibrate=not config.ternary,
+            head=head,
         )
+
+    def _head(
+        self,
+        architecture: Architecture,
+        config: DecoderConfig,
+        checkpoint: Checkpoint,
+        bound: Mapping[str, LazyTensor],
+    ) -> tuple[BoundHead | None, list[str]]:
+        """The multi-token prediction head of the checkpoint, where there is one; and why it is left out, if it is."""
+        if not self._with_head or architecture.draft_head is None:
+            return None, []
+        found, different = bind_draft_head(architecture, config, checkpoint.tensors, bound)
+        if different:
+            names = ", ".join(different)
+            return None, [f"its multi-token prediction head is left out: {names} would be stored beside the model's"]
+        if not found:
+            return None, []
+        decoder = architecture.draft_head.config(config)
+        return BoundHead(decoder, folded(decoder, found)), []
 
 
 def _hidden_scale(

@@ -1,5 +1,6 @@
 """build_manifest(): the manifest of a bundle, and the names of its files."""
 
+from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
@@ -17,13 +18,15 @@ from edgegen.bundle.manifest import (
 from edgegen.model.ort_session import version_numbers
 from edgegen_export.architecture.components.component import INT8_KV
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.model_source import ModelFacts
+from edgegen_export.model_source import DraftGraph, ModelFacts
 from edgegen_export.output.bundle_writer import BundleWriter
 from edgegen_export.quantization import Prepared
 from edgegen_export.tokenizer.files import TOKENIZER
 
 WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
+MTP = "mtp.onnx"
+"""The graph of a multi-token prediction head."""
 PARITY = "parity.json"
 PARITY_REFERENCE = "reference.npz"
 
@@ -42,9 +45,10 @@ def build_manifest(
     prepared: Prepared,
     recipe: Quantization,
     hidden: HiddenStates | None = None,
+    draft: DraftGraph | None = None,
 ) -> Manifest:
     """The manifest of the bundle ``name``, of what ``writer`` has so far; ``recipe``: what became of the weights;
-    ``hidden``: the prefill graphs' output of hidden states."""
+    ``hidden``: the prefill graphs' output of hidden states; ``draft``: the graph of a multi-token prediction head."""
     return Manifest(
         format_version=FORMAT_VERSION,
         name=name,
@@ -59,6 +63,13 @@ def build_manifest(
         parity_reference=PARITY_REFERENCE,
         files=writer.files,
         provenance=_provenance(checkpoint) | facts.made_with,
+        mtp=None if draft is None else _of_head(_variant(recipe, facts, draft.kv, draft.output), draft),
+    )
+
+
+def _of_head(variant: GraphVariant, draft: DraftGraph) -> GraphVariant:
+    return replace(
+        variant, name="mtp", prefill=MTP, decode=MTP, rotary=draft.rotary, hidden_input=draft.hidden_input
     )
 
 

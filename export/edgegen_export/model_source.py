@@ -75,6 +75,22 @@ class HiddenGraphs:
     build: Callable[[KVSpec, Parameters], GraphBuilder]
 
 
+@dataclass(frozen=True, slots=True)
+class DraftGraph:
+    """The graph of a multi-token prediction head.
+
+    ``hidden_input``, ``output``: its input and its output of hidden states; ``kv``: its own KV cache; ``tensors``: what
+    it uses beside the model's, by our names.
+    """
+
+    hidden_input: str
+    output: HiddenStates
+    kv: KVSpec
+    rotary: tuple[RotaryTable, ...]
+    tensors: Mapping[str, LazyTensor]
+    build: Callable[[Parameters], GraphBuilder]
+
+
 class ModelSource(Protocol):
     """``tensors`` are the weights of the graphs, by our names; ``reference`` is what the bundle is compared with.
 
@@ -106,6 +122,10 @@ class ModelSource(Protocol):
     def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> HiddenGraphs | None:
         """Prefill graphs with hidden states, for ``tensors`` as they are stored; None where the final norm is not
         known."""
+        ...
+
+    def draft_graph(self, tensors: Mapping[str, LazyTensor]) -> DraftGraph | None:
+        """The graph of its multi-token prediction head, for ``tensors`` as they are stored; None where it has none."""
         ...
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:

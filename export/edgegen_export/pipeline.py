@@ -32,13 +32,14 @@ from edgegen_export.generation_config import generation_config
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.manifest_builder import (
     GENERATION_CONFIG,
+    MTP,
     PARITY,
     PARITY_REFERENCE,
     WEIGHTS,
     build_manifest,
     graph_files,
 )
-from edgegen_export.model_source import HiddenGraphs, ModelSource, SourceLoader, Via
+from edgegen_export.model_source import DraftGraph, HiddenGraphs, ModelSource, SourceLoader, Via
 from edgegen_export.optimum.model_source import TraceLoader
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
 from edgegen_export.output.resume import ResumeFolder
@@ -68,6 +69,7 @@ def export(
     calibration: Path | None = None,
     bits_budget: float | None = None,
     with_hidden: bool = False,
+    mtp: bool = True,
     eval_text: Path | None = None,
     via: Via = "edgegen",
     revision: str | None = None,
@@ -85,6 +87,8 @@ def export(
     ``calibration``: a text file to run it on; by default text sampled from the model.
     ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
     ``with_hidden``: have the prefill graphs give the last hidden states too, for embeddings.
+    ``mtp``: export the multi-token prediction head too, where the checkpoint has one that is known, and with it
+    ``with_hidden``.
     ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
     ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
@@ -106,7 +110,7 @@ def export(
     options = QuantizationOptions(scheme, fast, calibration, bits_budget)
     options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
-    loader = _loader(via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden)
+    loader = _loader(via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden, mtp=mtp)
     memory = memory_here() if runs_here else None
     preflight = Preflight(loader, target, scheme, fast, progress, memory=memory)
     progress.stage(f"opening {source}")
@@ -148,16 +152,19 @@ def export(
             evaluated, text = file_ids(eval_text, vocabulary, vocab_size, context), eval_text.name
         trim_memory()  # of the tokenizer
         prepared = prepare(model, options, resume, writer.scratch(), vocabulary, settings, sample, progress)
-        hidden = model.hidden_graphs(prepared.tensors) if with_hidden else None
-        if hidden is not None:
-            prepared = replace(prepared, tensors={**prepared.tensors, **hidden.tensors})
+        draft = model.draft_graph(prepared.tensors)
+        hidden = model.hidden_graphs(prepared.tensors) if with_hidden or draft else None
+        for added in (one.tensors for one in (hidden, draft) if one is not None):
+            prepared = replace(prepared, tensors={**prepared.tensors, **added})
         progress.stage(writing(scheme))
-        states, recipe = _write_graphs(writer, model, prepared, hidden, progress)
+        states, recipe = _write_graphs(writer, model, prepared, hidden, draft, progress)
         writer.add(GENERATION_CONFIG, to_json(settings))
         if recipe.smoothing:
             writer.add(MOVES, arrays_as_bytes(prepared.moves.arrays))
         output = None if hidden is None else hidden.output
-        manifest = build_manifest(target.absolute().name, writer, checkpoint, model.facts, prepared, recipe, output)
+        manifest = build_manifest(
+            target.absolute().name, writer, checkpoint, model.facts, prepared, recipe, output, draft
+        )
         progress.stage(COMPARING)
         trim_memory()  # before the weights are opened
         report = compare_with_checkpoint(writer, manifest, model, states, evaluated, text, progress)
@@ -178,6 +185,7 @@ def _loader(
     progress: ExportProgress,
     *,
     with_hidden: bool,
+    mtp: bool,
 ) -> SourceLoader:
     """The loader of families, or of traces.
 
@@ -186,7 +194,7 @@ def _loader(
         CheckpointError: the adapter cannot be read.
     """
     if via == "edgegen":
-        return FamilyLoader(families, max_context, adapter, progress)
+        return FamilyLoader(families, max_context, adapter, progress, with_head=mtp)
     problems = list[str]()
     if adapter is not None:
         problems.append("optimum traces the model without its adapter: leave --via optimum or --adapter out")
@@ -218,6 +226,7 @@ def _write_graphs(
     model: ModelSource,
     prepared: Prepared,
     hidden: HiddenGraphs | None,
+    draft: DraftGraph | None,
     progress: ExportProgress,
 ) -> tuple[dict[str, bytes], Quantization]:
     """Write every weight once, and the graphs that use them, for each KV cache. Returns the graphs that give the
@@ -239,6 +248,8 @@ def _write_graphs(
         graphs[decode] = model.build(kv, params, "decode").model(WEIGHTS)
         if graph := model.build_states(kv, params):
             states[prefill] = graph.model(WEIGHTS).SerializeToString()
+    if draft is not None:
+        graphs[MTP] = draft.build(params).model(WEIGHTS)
     writer.files[WEIGHTS] = sink.close()
     params.refuse_not_finite()
     for name, graph in graphs.items():

@@ -11,6 +11,7 @@ from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.inert_keys import judge_unread
 from edgegen_export.architecture.tensor_layouts import Concatenated, Same, Shape, TensorLayout
 from edgegen_export.checkpoint import BaseNames, Ternary, read_quantization
@@ -30,8 +31,8 @@ class Architecture:
     keys. ``aliases``: other names of keys.
     ``prefixes``: optional prefixes of all tensor names. ``renamed``: parts of tensor names that some files have, each
     with what stands for it here. ``ignored``: patterns of tensor names that hold no weight.
-    ``drafts``: a tensor, a template, that only layers behind the last one have: they propose further tokens, and no
-    tensor of theirs is used.
+    ``drafts``: a tensor, a template, that only layers behind the last one have: they propose further tokens, and are no
+    layers of the model. ``draft_head``: where the first of these is.
     ``variant``: other ``tensors``, for checkpoints where a tensor's name ends as said; a function of its shape too.
     ``inside``: what this is around the language model that a ``config.json`` has inside; nothing is read before.
     """
@@ -45,6 +46,7 @@ class Architecture:
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: tuple[str, ...] = ()
     drafts: str = ""
+    draft_head: DraftHead | None = None
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     variant: tuple[str, Callable[[DecoderConfig, Shape], TensorMap]] | None = None
     inside: "Callable[[Architecture, Mapping[str, Any]], Architecture] | None" = None

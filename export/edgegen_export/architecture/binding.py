@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from edgegen.errors import TensorError, did_you_mean, one_or_list
 from edgegen_export.architecture.architecture import Architecture
@@ -77,6 +78,36 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     if problems:
         raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
     return bound
+
+
+def bind_draft_head(
+    architecture: Architecture,
+    config: DecoderConfig,
+    theirs: Mapping[str, LazyTensor],
+    bound: Mapping[str, LazyTensor],
+) -> tuple[dict[str, LazyTensor], list[str]]:
+    """The tensors of the multi-token prediction head under our names, embedding and head of the model, which are
+    ``bound``, among them; and those of the checkpoint's that keep it from being used, because they are not the model's.
+
+    Empty where the checkpoint has no such head.
+
+    Raises:
+        TensorError: tensors are missing, extra or misshapen; all of them are listed.
+    """
+    head = architecture.draft_head
+    if head is None:
+        return {}, []
+    found, _ = _without_prefix(replace(architecture, ignored=()), theirs)
+    own, different = head.find(config, found, bound)
+    if not own or different:
+        return {}, different
+    decoder = head.config(config)
+    layouts = head.layouts(architecture.as_stored(own).layouts(decoder))
+    alone = Architecture(architecture.model_types, architecture.classes, architecture.read, layouts)
+    try:
+        return bind(alone, decoder, own), []
+    except TensorError as error:
+        raise TensorError(f"its multi-token prediction head, without which --no-mtp exports it: {error}") from error
 
 
 def _spare_tensors(config: DecoderConfig) -> set[str]:

@@ -5,7 +5,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts
-from edgegen_export.families.glm4_moe import DRAFTS
+from edgegen_export.families.glm4_moe import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 from edgegen_export.families.llama import LLAMA_IGNORED, LLAMA_PREFIXES
 
@@ -51,5 +51,6 @@ DEEPSEEK_V3 = Architecture(
     prefixes=LLAMA_PREFIXES,
     ignored=LLAMA_IGNORED,
     drafts=DRAFTS,
+    draft_head=DRAFT_HEAD,
     aliases={"num_local_experts": "n_routed_experts"},
 )

@@ -4,7 +4,9 @@ and shared ones."""
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.families.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
@@ -12,6 +14,19 @@ from edgegen_export.families.shared import QK_NORM, with_qk_norm
 
 DRAFTS = "layers.{i}.eh_proj.weight"
 """What layers that propose further tokens have."""
+
+DRAFT_HEAD = DraftHead(
+    "layers.{n}.",
+    {
+        "draft_in": "layers.{n}.eh_proj",
+        "draft_embed_norm": "layers.{n}.enorm",
+        "draft_hidden_norm": "layers.{n}.hnorm",
+        "final_norm": "layers.{n}.shared_head.norm",
+    },
+    shared={"embed": "layers.{n}.embed_tokens", "head": "layers.{n}.shared_head.head"},
+    takes=DraftInput(normed_output=False),
+)
+"""The first of them."""
 
 GLM4_MOE_DEFAULTS = {
     **LLAMA_DEFAULTS,
@@ -54,5 +69,6 @@ GLM4_MOE = Architecture(
     defaults=GLM4_MOE_DEFAULTS,
     prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
+    draft_head=DRAFT_HEAD,
     aliases={"num_local_experts": "n_routed_experts"},
 )

@@ -5,7 +5,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.deepseek_v3 import tensors
 from edgegen_export.families.experts import behind_dense, read_mlp_types, with_deepseek_experts
-from edgegen_export.families.glm4_moe import DRAFTS
+from edgegen_export.families.glm4_moe import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent
 from edgegen_export.families.llama import LLAMA_PREFIXES
 
@@ -48,5 +48,6 @@ GLM4_MOE_LITE = Architecture(
     },
     prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
+    draft_head=DRAFT_HEAD,
     aliases={"num_local_experts": "n_routed_experts"},
 )

@@ -9,6 +9,7 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.shared import QK_NORM, chosen, named
@@ -127,6 +128,17 @@ def read_qwen3_5_with_vision(read: ConfigReader) -> DecoderConfig:
 IGNORED = (r"mtp\..*",)
 """Layers that propose further tokens."""
 
+DRAFT_HEAD = DraftHead(
+    "mtp.layers.0.",
+    {
+        "draft_in": "mtp.fc",
+        "draft_embed_norm": "mtp.pre_fc_norm_embedding",
+        "draft_hidden_norm": "mtp.pre_fc_norm_hidden",
+        "final_norm": "mtp.norm",
+    },
+)
+"""The first of them."""
+
 VISION_PREFIXES = ("", "model.language_model.", "language_model.model.", "model.")
 VISION_IGNORED = (r"(model\.)?visual\..*", *IGNORED)
 
@@ -138,6 +150,7 @@ QWEN3_5 = Architecture(
     defaults=DEFAULTS,
     prefixes=LLAMA_PREFIXES,
     ignored=IGNORED,
+    draft_head=DRAFT_HEAD,
 )
 
 QWEN3_5_WITH_VISION = Architecture(
@@ -147,4 +160,5 @@ QWEN3_5_WITH_VISION = Architecture(
     tensors=tensors,
     prefixes=VISION_PREFIXES,
     ignored=VISION_IGNORED,
+    draft_head=DRAFT_HEAD,
 )

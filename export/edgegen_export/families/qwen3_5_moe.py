@@ -58,6 +58,7 @@ QWEN3_5_MOE = Architecture(
     },
     prefixes=LLAMA_PREFIXES,
     ignored=qwen3_5.IGNORED,
+    draft_head=qwen3_5.DRAFT_HEAD,
     aliases={"num_local_experts": "num_experts"},
     variant=("experts.gate_up_proj", stacked_tensors),
 )
@@ -70,4 +71,5 @@ QWEN3_5_MOE_WITH_VISION = replace(
     defaults={},
     prefixes=qwen3_5.VISION_PREFIXES,
     ignored=qwen3_5.VISION_IGNORED,
+    draft_head=qwen3_5.DRAFT_HEAD,
 )

@@ -62,5 +62,6 @@ QWEN3_NEXT = Architecture(
     },
     prefixes=LLAMA_PREFIXES,
     ignored=qwen3_5.IGNORED,
+    draft_head=qwen3_5.DRAFT_HEAD,
     aliases={"num_local_experts": "num_experts"},
 )

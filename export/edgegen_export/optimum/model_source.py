@@ -62,6 +62,9 @@ class TracedSource:
     def build_states(self, kv: KVSpec, params: Parameters) -> None:
         """Layers are not known."""
 
+    def draft_graph(self, tensors: Mapping[str, LazyTensor]) -> None:
+        """Heads are not traced."""
+
     def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> None:
         """Nor is the final norm."""
 
