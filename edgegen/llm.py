@@ -29,10 +29,12 @@ from edgegen.model.loading import (
     ignore_progress,
     open_bundle,
     open_model,
+    uses_mtp_head,
 )
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import THINKING_OPTIONS, GenerationOptions, GenerationOverrides, ReasoningEffort
 from edgegen.options.hints import refuse_unknown
+from edgegen.speculation.sources import SpeculationSources
 from edgegen.system import trim_memory
 from edgegen.tokenizer import Tokenizer
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:  # what only chats, sessions, scores, embeddings and draft mod
     from edgegen.scoring.perplexity import OnScored
     from edgegen.scoring.scores import Perplexity, Score
     from edgegen.speculation.draft_model import DraftModel
+    from edgegen.speculation.mtp_head import MTPHead
 
 _CLOSED = "this LLM is closed: load it again."
 
@@ -62,6 +65,7 @@ class LLM:
         runner: Runner[Any],
         options: EngineOptions,
         draft: DraftModel | None = None,
+        head: MTPHead | None = None,
     ) -> None:
         self.bundle = bundle
         model = bundle.manifest.model
@@ -77,12 +81,12 @@ class LLM:
         kv_dtype = variant.kv.dtype if self.device == "cpu" else "float16"
         self._embedding_size = variant.hidden_states.size if variant.hidden_states else None
         self._runner = runner
-        self._draft = draft
+        self._draft, self._head = draft, head
         self._builder: RequestBuilder | None = RequestBuilder(
             encoder,
             self.max_context,
             eos_token_ids=self.generation_options.eos_token_id or (),
-            draft=draft,
+            speculation=SpeculationSources(options.speculate, draft, head),
             bit_exact=options.deterministic and runner.chunk_invariance != "any",
             model=f"{bundle.digest} {variant.name}{'' if self.device == 'cpu' else ' on a GPU'}",
             snapshot_problem=lambda one: snapshot_problem(one, variant.kv, kv_dtype),
@@ -136,7 +140,12 @@ class LLM:
             tell(LoadProgress("draft", of_draft.weights_size, of_draft.weights_size))
         runner, tokenizer = open_model(bundle, options, tell)
         trim_memory()  # what reading took: 15 MB beside the 223 that GPT-2 small keeps
-        return cls(bundle, tokenizer, runner, options, draft)
+        head = None
+        if uses_mtp_head(bundle, options):
+            from edgegen.speculation.mtp_head import open_mtp_head
+
+            head = open_mtp_head(bundle, options, runner.device)
+        return cls(bundle, tokenizer, runner, options, draft, head)
 
     def close(self) -> None:
         """Cancel what runs, end the engine's thread, and give the memory of weights and KV cache back to the system.
@@ -154,8 +163,9 @@ class LLM:
             self._client.close(_CLOSED)
             self._builder = self._chat_template = None
             self._runner.close()
-            if self._draft is not None:
-                self._draft.close()
+            for one in (self._draft, self._head):
+                if one is not None:
+                    one.close()
             gc.collect()  # the engine's parts refer to each other
             trim_memory()
 

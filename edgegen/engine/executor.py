@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
+from functools import partial
 from threading import RLock
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgegen.engine.cache_slots import CacheSlots
 from edgegen.engine.chunked_prefill import PrefillPace, chunk_end
@@ -160,7 +162,10 @@ class BatchExecutor:
             return self._decode([sequence])[0]
         self._roll_back(sequence)
         self._cache.checkpoint(kv.slot)  # the end of the text before: the next prompt may diverge within this chunk
-        logits = self._runner.prefill(self._cache, kv.slot, sequence.ids[kv.cached : stop], sequence.params.on_hidden)
+        on_hidden, hear, first = sequence.params.on_hidden, sequence.on_hidden, kv.cached
+        if on_hidden is None and hear is not None:
+            on_hidden = partial(hear, first)
+        logits = self._runner.prefill(self._cache, kv.slot, sequence.ids[first:stop], on_hidden)
         kv.cached = stop
         self._cache.checkpoint(kv.slot, shared_prefix=stop == diverges_at or sequence.prefilled)
         return logits
@@ -177,7 +182,8 @@ class BatchExecutor:
             for one in sequences:  # first all of them: a run in a batch appends one token to each slot
                 self._roll_back(one)
             ids = np.array(next_ids, np.int64)[:, None]
-            logits = self._runner.decode(self._cache, ids, sequences[0].kv.slot)[:, -1]
+            on_hidden = partial(_tell, sequences) if any(one.on_hidden for one in sequences) else None
+            logits = self._runner.decode(self._cache, ids, sequences[0].kv.slot, on_hidden)[:, -1]
         for one in sequences:
             one.kv.cached += 1
             if one.kv.cached % _CHECKPOINT_EVERY == 0:
@@ -198,7 +204,8 @@ class BatchExecutor:
             again = ()
         if checkpoint and not again:
             self._cache.checkpoint(slot)
-        return self._runner.decode(self._cache, np.array([[*again, *ids]], np.int64), slot)[0, len(again) :]
+        on_hidden = partial(_tell, (sequence,), skipped=len(again)) if sequence.on_hidden else None
+        return self._runner.decode(self._cache, np.array([[*again, *ids]], np.int64), slot, on_hidden)[0, len(again) :]
 
     def _roll_back(self, sequence: Sequence) -> None:
         """Leaves in the slot what is cached of the sequence, and no more."""
@@ -245,3 +252,10 @@ class BatchExecutor:
             params = sequence.params
             longest = params.prompt_length + min(params.max_new_tokens, _EXPECTED_NEW_TOKENS) - 1
         return count, longest
+
+
+def _tell(sequences: Ids[Sequence], hidden: NDArray[np.float32], skipped: int = 0) -> None:
+    """Give each sequence that hears them its hidden states, [rows, tokens, size], but for the tokens ``skipped``."""
+    for one, states in zip(sequences, hidden, strict=True):
+        if one.on_hidden is not None:
+            one.on_hidden(one.kv.cached, states[skipped:])

@@ -15,7 +15,7 @@ from edgegen.model.in_place_runner import OnHidden
 from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
-from edgegen.speculation.proposer import Proposer
+from edgegen.speculation.proposer import OnHiddenAt, Proposer
 from edgegen.speculation.stats import NOTHING_PROPOSED, Speculation
 from edgegen.system import Deadline
 
@@ -104,6 +104,8 @@ class Sequence:
         ids: the ids of the prompt and, after them, the generated ones.
         prefill_source: a sequence of the same group with the same prompt, whose prefill this one shares.
         proposers: sources of proposals for speculative decoding; the first that has any is used.
+        on_hidden: hears the model's hidden states [tokens, size] of the positions from the first argument on, of every
+            run of the sequence; those of proposals that are rejected come again.
         asked: the proposer of the last proposal.
         speculation: how many proposals were accepted so far.
         last_served: the number of the last step that ran several tokens of this sequence.
@@ -116,6 +118,7 @@ class Sequence:
     params: SequenceParams
     prefill_source: "Sequence | None" = None
     proposers: tuple[Proposer, ...] = ()
+    on_hidden: OnHiddenAt | None = None
     kv: KVState = field(default_factory=KVState)
     times: Times = field(default_factory=Times)
     asked: Proposer | None = None

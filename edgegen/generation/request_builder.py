@@ -16,10 +16,10 @@ from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.options.generation import GenerationOptions
-from edgegen.options.option import DEFAULT_ASSISTANT_TOKENS, DEFAULT_NGRAM_SIZE
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
-from edgegen.speculation.proposer import Proposer
+from edgegen.speculation.proposer import OnHiddenAt, Proposer
+from edgegen.speculation.sources import SpeculationSources
 from edgegen.stopping.length_limit import length_limit
 from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.system import Deadline
@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # what only some requests need is imported where they ask for
     from edgegen.engine.beam_search import Stops
     from edgegen.generation.session import Session
     from edgegen.sampling.processors.thinking_budget import ThinkingBudget
-    from edgegen.speculation.draft_model import DraftModel
 
 
 class RequestBuilder:
@@ -44,7 +43,7 @@ class RequestBuilder:
         encoder: PromptEncoder,
         max_context: int,
         eos_token_ids: Ids[int],
-        draft: DraftModel | None = None,
+        speculation: SpeculationSources = SpeculationSources(),
         *,
         bit_exact: bool = False,
         model: str = "",
@@ -54,7 +53,7 @@ class RequestBuilder:
         """
         Args:
             eos_token_ids: those of the model, where the options name none.
-            draft: the draft model of speculative decoding, if there is one.
+            speculation: what proposes tokens for speculative decoding.
             bit_exact: from a session, reuse only what a new prefill would compute with the same bits.
             model: what tells sessions of this model from those of others.
             snapshot_problem: why the snapshot of a session is none of this model's, if it is none.
@@ -66,7 +65,7 @@ class RequestBuilder:
         self._vocab_size = encoder.vocab_size
         self.max_context = max_context
         self._eos_token_ids = tuple(eos_token_ids)
-        self._draft = draft
+        self._speculation = speculation
         self._model = model
         self._snapshot_problem = snapshot_problem
         self._runs_again = runs_again
@@ -188,11 +187,13 @@ class RequestBuilder:
         for name in ("stop_strings", "stop_regex"):
             if getattr(options, name) and self._tokenizer is None:
                 raise UsageError(f"{name} needs a tokenizer, and this bundle has none.")
-        if options.num_assistant_tokens is not None and self._draft is None:
+        if options.num_assistant_tokens is not None and not self._speculation.drafts:
             raise UsageError(
-                "num_assistant_tokens is for a draft model, and there is none: load one with EngineOptions(draft=…), "
-                "or leave it out."
+                "num_assistant_tokens is for a draft model or a multi-token prediction head, and there is none: load a "
+                "draft model with EngineOptions(draft=…), or leave it out."
             )
+        if options.prompt_lookup_num_tokens is not None and self._speculation.speculate == "off":
+            raise UsageError("prompt_lookup_num_tokens: the model was loaded with speculate='off'. Leave it out.")
         options.check_vocabulary(self._vocab_size)
 
     def _end_of_text(self, options: GenerationOptions) -> tuple[int, ...]:
@@ -351,40 +352,29 @@ class RequestBuilder:
             deadline=plan.deadline,
             limit=plan.limit,
         )
-        sequence = Sequence(list(plan.ids), params, proposers=self._proposers(plan, constraint, pipeline, sampler))
+        proposers, on_hidden = self._proposers(plan, constraint, pipeline, sampler)
+        sequence = Sequence(list(plan.ids), params, proposers=proposers, on_hidden=on_hidden)
         return Answer(sequence, watcher, recorder, parser)
 
     def _proposers(
         self, plan: _Plan, constraint: RowConstraint | None, pipeline: LogitsPipeline, sampler: Sampler
-    ) -> tuple[Proposer, ...]:
-        """Speculative decoding: tokens that a constraint forces come first, then prompt lookup and a draft model.
+    ) -> tuple[tuple[Proposer, ...], OnHiddenAt | None]:
+        """Speculative decoding: tokens that a constraint forces come first. And what hears the model's hidden states.
 
         Beams and guided sequences advance together, and have no proposals.
         """
-        options, proposers = plan.options, list[Proposer]()
+        options = plan.options
         if plan.negative or options.num_beams > 1 or pipeline.stateful:
-            return ()
-        if constraint is not None:
-            proposers.append(constraint)
-        if options.prompt_lookup_num_tokens is not None:
-            from edgegen.speculation.ngram_proposer import NGramProposer
-
-            size = options.max_matching_ngram_size or DEFAULT_NGRAM_SIZE
-            proposers.append(NGramProposer(options.prompt_lookup_num_tokens, size, runs_again=self._runs_again))
-        if self._draft is not None:
-            from edgegen.speculation.draft_proposer import DraftProposer
-
-            draft = DraftProposer(
-                self._draft,
-                pipeline,
-                sampler,
-                prompt_length=len(plan.ids),
-                vocab_size=self._vocab_size,
-                longest=options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS,
-                runs_again=self._runs_again,
-            )
-            proposers.append(draft)
-        return tuple(proposers)
+            return (), None
+        proposers, on_hidden = self._speculation.proposers(
+            options,
+            pipeline,
+            sampler,
+            prompt_length=len(plan.ids),
+            vocab_size=self._vocab_size,
+            runs_again=self._runs_again,
+        )
+        return (*([constraint] if constraint is not None else []), *proposers), on_hidden
 
     def _stops(self, plan: _Plan) -> Stops:
         """Whether a beam ends: by its last id alone, or, where its text counts, by all of them."""

@@ -48,8 +48,11 @@ class ConcatRunner:
         assert on_hidden is None  # traced graphs give no hidden states
         return self._run("prefill", cache, slot, np.asarray(ids, np.int64)[None])[0, 0]
 
-    def decode(self, cache: ConcatCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
+    def decode(
+        self, cache: ConcatCache, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
+    ) -> Logits:
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab]."""
+        assert on_hidden is None  # traced graphs give no hidden states
         return self._run("decode", cache, first_slot, ids)
 
     def _run(self, phase: Phase, cache: ConcatCache, first: int, ids: NDArray[np.int64]) -> Logits:

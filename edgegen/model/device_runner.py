@@ -52,11 +52,14 @@ class DeviceRunner:
             on_hidden(hidden[0][0])
         return logits[0, 0]
 
-    def decode(self, cache: DeviceKVCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
+    def decode(
+        self, cache: DeviceKVCache, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
+    ) -> Logits:
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab].
 
         Several tokens need a single row: the attention operator refuses several of both.
         """
+        assert on_hidden is None  # what asks for them runs on the CPU
         return self._run(cache, first_slot, ids, 0, hidden=False)[0]
 
     def _run(

@@ -1,7 +1,7 @@
 """InPlaceRunner: prefill and decode of graphs that append to a preallocated KV cache in place."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -17,10 +17,15 @@ from edgegen.system import second_level_cache
 Logits = NDArray[np.float32]
 
 OnHidden = Callable[[NDArray[np.float32]], None]
-"""Receives the hidden states [tokens, size] of what was prefilled, valid until the next call."""
+"""Receives the hidden states of what was run, valid until the next call: [tokens, size] of a prefill, [rows, tokens,
+size] of a decode."""
 
-_Outputs = Literal["prefill", "decode", "hidden"]
-"""The graph's logits, or those of prefill and the hidden states."""
+
+class _Outputs(NamedTuple):
+    """What a graph is run for: the logits of ``every`` token or of the last one, with ``hidden`` states or without."""
+
+    every: bool
+    hidden: bool
 
 
 class InPlaceRunner:
@@ -57,28 +62,44 @@ class InPlaceRunner:
         self._steps.clear()  # their bindings refer to sessions
         del self._graphs  # a session is freed with its last reference
 
-    def prefill(self, cache: KVCache, slot: int, ids: Sequence[int], on_hidden: OnHidden | None = None) -> Logits:
-        """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
-        outputs: _Outputs = "prefill" if on_hidden is None else "hidden"
-        logits = self._run(outputs, cache, slot, np.asarray(ids, np.int64)[None])[0, 0]
+    def prefill(
+        self,
+        cache: KVCache,
+        slot: int,
+        ids: Sequence[int],
+        on_hidden: OnHidden | None = None,
+        previous: NDArray[np.float32] | None = None,
+    ) -> Logits:
+        """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them.
+
+        ``previous``: what the graph of a multi-token prediction head takes besides, the hidden states [tokens, size] of
+        the positions before ``ids``.
+        """
+        step = self._step(_Outputs(every=False, hidden=on_hidden is not None), cache, slot, 1, len(ids))
+        logits = step.run(cache, slot, np.asarray(ids, np.int64)[None], previous)[0, 0]
         if on_hidden is not None:
-            on_hidden(self._steps[outputs].hidden[0])
+            on_hidden(step.hidden[0])
         return logits
 
-    def decode(self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
+    def decode(
+        self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
+    ) -> Logits:
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab].
 
         Several tokens need a single row: the attention operator refuses several of both.
         """
-        return self._run("decode", cache, first_slot, ids)
+        step = self._step(_Outputs(every=True, hidden=on_hidden is not None), cache, first_slot, *ids.shape)
+        logits = step.run(cache, first_slot, ids)
+        if on_hidden is not None:
+            on_hidden(step.hidden)
+        return logits
 
-    def _run(self, outputs: _Outputs, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
-        rows, tokens = ids.shape
+    def _step(self, outputs: _Outputs, cache: KVCache, first: int, rows: int, tokens: int) -> "_Step":
         cache.make_room(first, rows, tokens)  # growth drops the steps, whose bindings hold the old arrays
         if outputs not in self._steps:
-            bind = self._graphs.binding("decode" if outputs == "decode" else "prefill")
+            bind = self._graphs.binding("decode" if outputs.every and not outputs.hidden else "prefill")
             self._steps[outputs] = _Step(bind, outputs, self._variant, self.vocab_size, self._rotary)
-        return self._steps[outputs].run(cache, first, ids)
+        return self._steps[outputs]
 
 
 class _Step:
@@ -89,14 +110,14 @@ class _Step:
     ) -> None:
         self._binding = binding
         self._rotary = rotary
-        self._outputs: _Outputs = outputs
+        self._outputs = outputs
         self._variant = variant
         self._vocab_size = vocab_size
         self._shape = (0, 0)
         self._bound: tuple[ReferenceType[KVCache], int, int, int] | None = None  # weak: the cache knows this step
         self._ids = np.zeros((0, 0), np.int64)
         self._positions = np.zeros((0, 0), np.int64)
-        self._logits = self.hidden = np.zeros((0, 0, 0), np.float32)
+        self._logits = self.hidden = self._previous = np.zeros((0, 0, 0), np.float32)
         self._offsets = np.zeros(0, np.int64)
         self._seqlens: dict[str, NDArray[np.int32]] = {}
         self._totals = {name: np.zeros((), np.int32) for name in variant.kv.classes}
@@ -104,7 +125,9 @@ class _Step:
             _, total = kv_class.length_inputs
             binding.input(total, Buffer(self._totals[name]))
 
-    def run(self, cache: KVCache, first: int, ids: NDArray[np.int64]) -> Logits:
+    def run(
+        self, cache: KVCache, first: int, ids: NDArray[np.int64], previous: NDArray[np.float32] | None = None
+    ) -> Logits:
         rows, tokens = ids.shape
         lengths = cache.lengths[first : first + rows]
         if ids.shape != self._shape:
@@ -115,6 +138,8 @@ class _Step:
             self._bound = bound
 
         self._ids[...] = ids
+        if previous is not None:
+            self._previous[...] = previous
         held = lengths.tolist()  # for few rows, plain numbers are faster than NumPy
         for row, length in enumerate(held):
             self._positions[row] = length
@@ -134,7 +159,7 @@ class _Step:
     def _bind_shape(self, rows: int, tokens: int) -> None:
         names, bind = self._variant.contract, self._binding
         self._shape = (0, 0)  # until all is bound: an interrupt may fall between
-        first_wanted = 0 if self._outputs == "decode" else tokens - 1
+        first_wanted = 0 if self._outputs.every else tokens - 1
         wanted = np.tile(np.arange(first_wanted, tokens, dtype=np.int64), (rows, 1))
         self._ids = np.zeros((rows, tokens), np.int64)
         self._positions = np.zeros((rows, tokens), np.int64)
@@ -149,9 +174,13 @@ class _Step:
         if bind.takes(names.logits_indices):
             bind.input(names.logits_indices, Buffer(wanted))
         bind.output(names.logits, Buffer(self._logits))
-        if self._outputs == "hidden" and (hidden := self._variant.hidden_states) is not None:
-            self.hidden = np.zeros((rows, tokens, hidden.size), np.float32)
-            bind.output(hidden.name, Buffer(self.hidden))
+        if (hidden := self._variant.hidden_states) is not None:
+            if self._outputs.hidden:
+                self.hidden = np.zeros((rows, tokens, hidden.size), np.float32)
+                bind.output(hidden.name, Buffer(self.hidden))
+            if self._variant.hidden_input is not None:
+                self._previous = np.zeros((rows, tokens, hidden.size), np.float32)
+                bind.input(self._variant.hidden_input, Buffer(self._previous))
         self._shape = (rows, tokens)
 
     def _bind_cache(self, cache: KVCache, first: int, rows: int) -> None:

@@ -115,7 +115,9 @@ class Runner(Protocol[C]):
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
         ...
 
-    def decode(self, cache: C, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
+    def decode(
+        self, cache: C, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
+    ) -> Logits:
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab]."""
         ...
 

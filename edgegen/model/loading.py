@@ -217,7 +217,7 @@ def open_graphs(
     """
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")
     graph, kernels = bundle.file(variant.prefill), options.kernels == "auto"
-    spin = options.draft is None
+    spin = options.draft is None and not uses_mtp_head(bundle, options)
     adapter = bundle.low_rank()
     session = OneSession(
         graph, options.threads, keep_spinning=spin, kernels=kernels, adapter=adapter, on_handed_over=on_handed_over
@@ -225,6 +225,12 @@ def open_graphs(
     if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):
         raise ManifestError(f"{bundle.path / MANIFEST_NAME} is not that of {graph.name}: {one_or_list(problems)}")
     return session
+
+
+def uses_mtp_head(bundle: Bundle, options: EngineOptions) -> bool:
+    """Whether the multi-token prediction head of ``bundle`` is to propose tokens, where that runs on the CPU."""
+    there = bundle.manifest.mtp is not None and options.draft is None
+    return options.speculate == "mtp" or (options.speculate == "auto" and there)
 
 
 def default_kv_budget(device: Literal["cpu", "cuda"]) -> int | None:

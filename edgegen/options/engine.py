@@ -72,6 +72,17 @@ class EngineOptions(OptionSet):
         metavar="BUNDLE",
         common=True,
     )
+    speculate: Literal["auto", "off", "mtp", "lookup", "draft"] = option(
+        "auto",
+        "Speed and memory",
+        OneOf(("auto", "off", "mtp", "lookup", "draft"), "'auto', 'off', 'mtp', 'lookup' or 'draft', not"),
+        "Speculative decoding: what proposes tokens.",
+        ("generate", "chat", "batch", "serve"),
+        note="`auto` takes the multi-token prediction head of a bundle that has one (`mtp`), unless there is a draft model "
+        "(`draft`), and prompt lookup where a request asks for it. `lookup` is prompt lookup for every request, `off` "
+        "nothing at all. See [Speculative decoding](speculative-decoding.md).",
+        common=True,
+    )
     kv: KVDtype | None = option(
         None,
         "Speed and memory",
@@ -140,3 +151,10 @@ class EngineOptions(OptionSet):
         "serves that bundle alone. See [Security](security.md).",
         metavar="HASH",
     )
+
+    def _contradictions(self) -> list[str]:
+        if self.speculate == "draft" and self.draft is None:
+            return ["speculate: 'draft' takes a draft model: give one with draft, or leave speculate out"]
+        if self.speculate not in ("auto", "draft") and self.draft is not None:
+            return [f"draft: of no use with speculate={self.speculate!r}: leave one of them out"]
+        return []

@@ -9,6 +9,7 @@ from edgegen.options.hints import refuse_unknown
 from edgegen.options.kinds import CheckedLater, Functions, Number, OneOf, StopPattern, Switch, Texts, TokenIds
 from edgegen.options.option import (
     DEFAULT_ASSISTANT_TOKENS,
+    DEFAULT_MTP_TOKENS,
     DEFAULT_NGRAM_SIZE,
     EFFORTS,
     MOST_PROPOSED,
@@ -293,9 +294,9 @@ class GenerationOptions(LogitsSettings):
         None,
         "Speed and memory",
         Number(int, 1, MOST_PROPOSED),
-        "Draft model: most tokens of a proposal.",
+        "Draft model or multi-token prediction: most tokens of a proposal.",
         ("generate", "chat"),
-        default=str(DEFAULT_ASSISTANT_TOKENS),
+        default=f"{DEFAULT_ASSISTANT_TOKENS}, with multi-token prediction {DEFAULT_MTP_TOKENS}",
     )
     use_cache: bool = option(
         True,

@@ -24,6 +24,10 @@ DEFAULT_NGRAM_SIZE = 5
 
 DEFAULT_ASSISTANT_TOKENS = 8
 
+DEFAULT_MTP_TOKENS = 4
+
+DEFAULT_LOOKUP_TOKENS = 10
+
 MOST_PROPOSED = 32
 """Most tokens of a proposal. The cache of a layer with a sliding window keeps so many positions to go back to."""
 

@@ -8,8 +8,15 @@ Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2
 acceptance rule this one replaces: it keeps the ids, not only their distribution.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+OnHiddenAt = Callable[[int, NDArray[np.float32]], None]
+"""Receives the model's hidden states [tokens, size] of a sequence's positions from the first argument on, valid until
+the next call."""
 
 
 class Proposer(Protocol):

@@ -1,0 +1,69 @@
+"""MTPHead: the multi-token prediction head of a bundle, whose weights every sequence shares."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.errors import UsageError
+from edgegen.graph.external_data import bytes_read
+from edgegen.model.in_place_runner import InPlaceRunner, Logits
+from edgegen.model.kv_cache import KVCache
+from edgegen.model.loading import open_graphs
+from edgegen.options.engine import EngineOptions
+
+Hidden = NDArray[np.float32]
+
+
+class MTPHead:
+    """One layer that takes the model's hidden states, and a KV cache of its own for each sequence.
+
+    Attributes:
+        cost: what one of its steps costs, in steps of the model.
+        chunk: most tokens to run in one call.
+    """
+
+    def __init__(self, runner: InPlaceRunner, cost: float, chunk: int) -> None:
+        self.cost = cost
+        self.chunk = chunk
+        self._runner = runner
+
+    def new_cache(self) -> KVCache:
+        """The empty KV cache of one sequence."""
+        cache = self._runner.new_cache()
+        cache.reserve(1, 1)
+        return cache
+
+    def run(self, cache: KVCache, ids: list[int], hidden: Hidden) -> tuple[Logits, Hidden]:
+        """Append ``ids``, with the hidden states [tokens, size] of the position before each: the logits [vocab] after
+        the last of them, and the hidden states [1, size] to go on from; both valid until the next call."""
+        last = list[Hidden]()
+        cache.reserve(1, int(cache.lengths[0]) + len(ids))
+        logits = self._runner.prefill(cache, 0, ids, lambda found: last.append(found[-1:]), hidden)
+        return logits, last[0]
+
+    def close(self) -> None:
+        """Free the weights; nothing can be run any more."""
+        self._runner.close()
+
+
+def open_mtp_head(bundle: Bundle, options: EngineOptions, device: Literal["cpu", "cuda"]) -> MTPHead | None:
+    """The head of ``bundle``, its weights loaded; None on a GPU, unless it is asked for.
+
+    Raises:
+        UsageError: it is asked for, and the bundle has none, or runs on a GPU.
+    """
+    head, model = bundle.manifest.mtp, bundle.manifest.model
+    if head is None:
+        raise UsageError(
+            f"{bundle.path} has no multi-token prediction head: its checkpoint has none that is known, or it was exported "
+            "with --no-mtp. Leave speculate='mtp' out."
+        )
+    if device == "cuda":
+        if options.speculate == "mtp":
+            raise UsageError("multi-token prediction runs on the CPU: give device='cpu', or leave speculate='mtp' out.")
+        return None
+    runner = InPlaceRunner(open_graphs(bundle, head, options), head, model.vocab_size, model.max_context)
+    read = [bytes_read(bundle.file(one.prefill).read_bytes()) for one in (head, bundle.variant_with(options.kv))]
+    return MTPHead(runner, read[0] / max(1, read[1]), options.prefill_chunk)

@@ -1,0 +1,90 @@
+"""MTPProposer: speculative decoding with a multi-token prediction head.
+
+The head (DeepSeek-AI 2024, arXiv:2412.19437, section 2.2) takes the model's hidden states of a position, with the token
+after it, and gives the logits of the token after that. It goes on from its own hidden states, as in EAGLE (Li et al.
+2024, arXiv:2401.15077), to propose several. Its entries in its KV cache that were made of its own hidden states are made
+again of the model's, once these are known.
+"""
+
+from collections.abc import Sequence
+
+from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
+from edgegen.sampling.sampler import Sampler
+from edgegen.speculation.adaptive_length import AdaptiveLength
+from edgegen.speculation.mtp_head import Hidden, Logits, MTPHead
+from edgegen.speculation.proposer import OnHiddenAt
+from edgegen.speculation.unread_states import UnreadStates
+
+
+class MTPProposer:
+    """Proposes for one sequence; ``pipeline``, which must not be stateful, and ``sampler`` are the sequence's own.
+
+    Entry p of the head is made of the hidden states of position p and of the token at p + 1. It reads the entries from
+    the first position on whose hidden states it is told: what a sequence took from another's KV cache it never sees.
+    """
+
+    always_accepted = False
+
+    def __init__(
+        self,
+        head: MTPHead,
+        pipeline: LogitsPipeline,
+        sampler: Sampler,
+        *,
+        prompt_length: int,
+        longest: int,
+        runs_again: bool = False,
+    ) -> None:
+        """``longest``: most tokens of a proposal; ``runs_again``: as in :class:`AdaptiveLength`, of the model."""
+        self._head = head
+        self._pipeline = pipeline
+        self._sampler = sampler
+        self._prompt_length = prompt_length
+        self._pace = AdaptiveLength(longest, head.cost, runs_again=runs_again)
+        self._cache = head.new_cache()
+        self._first = 0  # the position of the head's first entry
+        self._read = 0  # entries up to here were made of the model's hidden states
+        self._unread = UnreadStates()
+
+    @property
+    def on_hidden(self) -> OnHiddenAt:
+        """Hears the model's hidden states."""
+        return self._unread.put
+
+    def propose(self, token_ids: Sequence[int]) -> list[int]:
+        """Tokens of the head; none before the hidden states of the last token but one are known.
+
+        Raises:
+            EdgegenError: a processor fails, or no token can be chosen.
+        """
+        length = self._pace.affordable(len(token_ids))
+        last = len(token_ids) - 1  # whose hidden states are yet to be computed
+        if length < 1 or not self._unread.first < last <= self._unread.end:
+            return []
+        logits, hidden = self._catch_up(token_ids, last)
+        ids = list(token_ids)
+        while True:
+            ids.append(self._choose(logits, ids))
+            if len(ids) >= len(token_ids) + length:
+                return ids[len(token_ids) :]
+            logits, hidden = self._head.run(self._cache, ids[-1:], hidden)
+
+    def verified(self, proposed: int, accepted: int) -> None:
+        """How much of the last proposal was accepted."""
+        self._pace.settle(proposed, accepted)
+
+    def _catch_up(self, token_ids: Sequence[int], last: int) -> tuple[Logits, Hidden]:
+        """Read the entries before position ``last`` that were not read yet, of which there is at least one."""
+        start = self._unread.first
+        if start != self._read:  # something was left out
+            self._first = self._read = start
+        self._cache.truncate(0, start - self._first)
+        hidden, chunk = self._unread.take(last), self._head.chunk
+        self._read = last
+        parts = (slice(at, at + chunk) for at in range(0, last - start, chunk))
+        found = [self._head.run(self._cache, list(token_ids[start + 1 : last + 1][one]), hidden[one]) for one in parts]
+        return found[-1]
+
+    def _choose(self, logits: Logits, ids: Sequence[int]) -> int:
+        context = LogitsContext(ids, self._prompt_length, None)
+        return self._sampler.sample(self._pipeline(Candidates(logits), context), len(ids))
