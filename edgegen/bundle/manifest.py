@@ -246,7 +246,7 @@ class GraphVariant:
 
     ``prefill`` gives the logits of the positions it is asked for, so that it can do the work of ``decode``, which gives
     those of all, as well. ``minimum_onnxruntime`` is the oldest with every operator they use.
-    ``hidden_states``: for embeddings, and for multi-token prediction; absent where the bundle was exported without them.
+    ``hidden_states``: for embeddings and multi-token prediction; absent where the bundle was exported without them.
     ``hidden_input``: of the graph of a multi-token prediction head alone, its float32 [rows, tokens, size] input of the
     hidden states of the positions before the tokens.
     """
@@ -333,8 +333,8 @@ class Manifest:
 
     ``folder``: the versioned folder beside it that holds every other file; ``files`` names them all, and every path
     here is relative to that folder. ``base``: of an adapter bundle, the bundle that has the graphs and weights which
-    ``variants`` name; absent in all others. ``mtp``: the graph of the multi-token prediction head, which proposes tokens
-    for speculative decoding, as a variant whose prefill and decode graphs are one; absent where the model has none.
+    ``variants`` name; absent in all others. ``mtp``: the graph of the multi-token prediction head, which proposes
+    tokens, as a variant whose prefill and decode graphs are one; absent where the model has none.
     """
 
     format_version: int

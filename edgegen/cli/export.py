@@ -104,6 +104,11 @@ def chosen_scheme(*, int8: bool, int4: bool, fp16: bool = False, fp32: bool = Fa
     "--with-hidden", is_flag=True, help="Graphs that give the last hidden states too: for embeddings (LLM.embed)."
 )
 @click.option(
+    "--no-mtp",
+    is_flag=True,
+    help="Leave out the multi-token prediction head that some checkpoints have, for speculative decoding.",
+)
+@click.option(
     "--eval-text",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -143,6 +148,7 @@ def command(
     calibration: Path | None,
     bits_budget: float | None,
     with_hidden: bool,
+    no_mtp: bool,
     eval_text: Path | None,
     parity_plot: Path | None,
     via: "Via",
@@ -170,6 +176,7 @@ def command(
             "--calibration": calibration,
             "--bits-budget": bits_budget,
             "--with-hidden": with_hidden,
+            "--no-mtp": no_mtp,
             "--via optimum": via == "optimum",
             "--max-context": max_context,
             "--parity-plot": parity_plot,
@@ -206,6 +213,7 @@ def command(
             calibration=calibration,
             bits_budget=bits_budget,
             with_hidden=with_hidden,
+            mtp=not no_mtp,
             eval_text=eval_text,
             via=via,
             revision=revision,

@@ -19,7 +19,7 @@ from edgegen.options.generation import GenerationOptions
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.proposer import OnHiddenAt, Proposer
-from edgegen.speculation.sources import SpeculationSources
+from edgegen.speculation.sources import NO_DRAFTS, SpeculationSources
 from edgegen.stopping.length_limit import length_limit
 from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.system import Deadline
@@ -43,7 +43,7 @@ class RequestBuilder:
         encoder: PromptEncoder,
         max_context: int,
         eos_token_ids: Ids[int],
-        speculation: SpeculationSources = SpeculationSources(),
+        speculation: SpeculationSources = NO_DRAFTS,
         *,
         bit_exact: bool = False,
         model: str = "",

@@ -78,9 +78,9 @@ class EngineOptions(OptionSet):
         OneOf(("auto", "off", "mtp", "lookup", "draft"), "'auto', 'off', 'mtp', 'lookup' or 'draft', not"),
         "Speculative decoding: what proposes tokens.",
         ("generate", "chat", "batch", "serve"),
-        note="`auto` takes the multi-token prediction head of a bundle that has one (`mtp`), unless there is a draft model "
-        "(`draft`), and prompt lookup where a request asks for it. `lookup` is prompt lookup for every request, `off` "
-        "nothing at all. See [Speculative decoding](speculative-decoding.md).",
+        note="`auto` takes the multi-token prediction head of a bundle that has one (`mtp`), unless there is a draft "
+        "model (`draft`), and prompt lookup where a request asks for it. `lookup` is prompt lookup for every request, "
+        "`off` nothing at all. See [Speculative decoding](speculative-decoding.md).",
         common=True,
     )
     kv: KVDtype | None = option(

@@ -57,8 +57,8 @@ def open_mtp_head(bundle: Bundle, options: EngineOptions, device: Literal["cpu",
     head, model = bundle.manifest.mtp, bundle.manifest.model
     if head is None:
         raise UsageError(
-            f"{bundle.path} has no multi-token prediction head: its checkpoint has none that is known, or it was exported "
-            "with --no-mtp. Leave speculate='mtp' out."
+            f"{bundle.path} has no multi-token prediction head: its checkpoint has none that is known, or it was "
+            "exported with --no-mtp. Leave speculate='mtp' out."
         )
     if device == "cuda":
         if options.speculate == "mtp":

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from edgegen.options.option import DEFAULT_ASSISTANT_TOKENS, DEFAULT_LOOKUP_TOKENS, DEFAULT_MTP_TOKENS, DEFAULT_NGRAM_SIZE
+from edgegen.options.option import (
+    DEFAULT_ASSISTANT_TOKENS,
+    DEFAULT_LOOKUP_TOKENS,
+    DEFAULT_MTP_TOKENS,
+    DEFAULT_NGRAM_SIZE,
+)
 from edgegen.speculation.proposer import OnHiddenAt, Proposer
 
 if TYPE_CHECKING:  # what only some models have is imported where it is used
@@ -80,3 +85,7 @@ class SpeculationSources:
             proposers.append(of_head)
             on_hidden = of_head.on_hidden
         return proposers, on_hidden
+
+
+NO_DRAFTS = SpeculationSources()
+"""Prompt lookup alone, where a request asks for it."""

@@ -1,7 +1,7 @@
 """FamilySource: a checkpoint of a known family, whose graphs are built of the blocks that all families share."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase
+from edgegen.bundle.manifest import HiddenStates, KVSpec, MatrixFormat, Model, Phase, Quantization
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.ort_session import require_version
 from edgegen_export.architecture.architecture import Architecture, find_architecture
@@ -22,6 +22,7 @@ from edgegen_export.architecture.tensors import expert_matrices, least_onnxrunti
 from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.kv_scales import kv_scales
 from edgegen_export.calibration.prequantized import repacking
+from edgegen_export.calibration.proposed_ids import proposed_ids, runs
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter, unpacked
 from edgegen_export.disk import refuse_download
 from edgegen_export.families.refused import why_not
@@ -37,7 +38,7 @@ from edgegen_export.graph.decoder import (
     kv_spec,
     rotary_tables,
 )
-from edgegen_export.graph.draft_head import HIDDEN_INPUT, build_draft_head, stored_name
+from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, build_draft_head, stored_name
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
@@ -95,24 +96,40 @@ class FamilySource:
             lambda kv, params: build_with_hidden(config, params, kv, scaled=scaled),
         )
 
-    def draft_graph(self, tensors: Mapping[str, LazyTensor]) -> DraftGraph | None:
+    def draft_graph(
+        self, tensors: Mapping[str, LazyTensor], recipe: Quantization, seen: Collection[int]
+    ) -> DraftGraph | None:
         if self.head is None:
             return None
         own, config, kv = self.head.own, self.head.config, kv_spec(self.head.config)
-        # What smoothing has moved from the final norm into the head's matrix has to leave the norm before it here, too.
-        moved = 1 / (_hidden_scale(self.config, self.tensors, tensors) * np.float32(final_multiplier(self.config)))
         stored = {stored_name(name): tensor for name, tensor in self.head.tensors.items()}
         stored = {name: tensor for name, tensor in stored.items() if name not in tensors}
+        # What smoothing has moved from the final norm into the matrix behind it is in this norm's way, too.
+        moved = _hidden_scale(self.config, self.tensors, tensors) * np.float32(final_multiplier(self.config))
+        scaled = own.normed_output and bool((moved != 1).any())
         if (moved != 1).any():
             final = stored_name("final_norm.weight")
-            stored[final] = LazyTensor.from_array(stored[final].read() * moved)
+            stored[final] = LazyTensor.from_array(stored[final].read() / moved)
+        if scaled:
+            stored[stored_name(HIDDEN_SCALE)] = LazyTensor.from_array(moved)
+        proposed = proposed_ids(config.vocab_size, seen) if "head.bias" not in tensors else None
+        if proposed is not None:
+            head = tensors["embed.weight" if config.tied_head else "head.weight"]
+            stored[f"{CUT_HEAD}.weight"] = LazyTensor.concat([head.take(first, last) for first, last in runs(proposed)])
+        exceptions = dict[str, MatrixFormat]()
+        if 0 < recipe.linear.bits < EIGHT_BITS.bits:
+            exceptions |= dict.fromkeys(map(fused_name, matrices_around(config)), EIGHT_BITS)
+            exceptions |= dict.fromkeys(
+                map(fused_name, expert_matrices(config)), replace(recipe.linear, symmetric=True)
+            )
         return DraftGraph(
             hidden_input=HIDDEN_INPUT,
             output=HiddenStates(HIDDEN_STATES, config.hidden_size),
             kv=kv,
             rotary=tuple(rotary_tables(config).values()),
             tensors=stored,
-            build=lambda params: build_draft_head(config, own, params, kv),
+            exceptions={stored_name(name): form for name, form in exceptions.items()},
+            build=lambda params: build_draft_head(config, own, params, kv, proposed, scaled=scaled),
         )
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
@@ -127,8 +144,7 @@ class FamilySource:
         if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in self.tensors:
             recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
         if recipe.linear.bits < EIGHT_BITS.bits:
-            around = [fused_name(modules) for modules in matrices_around(self.config)]
-            around += [stored_name(fused_name(m)) for m in matrices_around(self.head.config)] if self.head else []
+            around = (fused_name(modules) for modules in matrices_around(self.config))
             recipe = replace(recipe, exceptions={**recipe.exceptions, **dict.fromkeys(around, EIGHT_BITS)})
         repacked = repacking(self.tensors, self.config, experts, recipe)
         measure = None
@@ -147,9 +163,7 @@ class FamilySource:
 
     def _experts(self) -> tuple[str, ...]:
         """The modules of matrices of experts, whose operator takes no zeros."""
-        found = tuple(map(fused_name, expert_matrices(self.config)))
-        of_head = map(fused_name, expert_matrices(self.head.config)) if self.head else ()
-        return (*found, *map(stored_name, of_head))
+        return tuple(map(fused_name, expert_matrices(self.config)))
 
 
 class FamilyLoader:
@@ -257,10 +271,9 @@ class FamilyLoader:
         """The multi-token prediction head of the checkpoint, where there is one; and why it is left out, if it is."""
         if not self._with_head or architecture.draft_head is None:
             return None, []
-        found, different = bind_draft_head(architecture, config, checkpoint.tensors, bound)
-        if different:
-            names = ", ".join(different)
-            return None, [f"its multi-token prediction head is left out: {names} would be stored beside the model's"]
+        found, problem = bind_draft_head(architecture, config, checkpoint.tensors, bound)
+        if problem:
+            return None, [f"its multi-token prediction head is left out: {problem}"]
         if not found:
             return None, []
         decoder = architecture.draft_head.config(config)

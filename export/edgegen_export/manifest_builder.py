@@ -68,9 +68,7 @@ def build_manifest(
 
 
 def _of_head(variant: GraphVariant, draft: DraftGraph) -> GraphVariant:
-    return replace(
-        variant, name="mtp", prefill=MTP, decode=MTP, rotary=draft.rotary, hidden_input=draft.hidden_input
-    )
+    return replace(variant, name="mtp", prefill=MTP, decode=MTP, rotary=draft.rotary, hidden_input=draft.hidden_input)
 
 
 def _variant(recipe: Quantization, facts: ModelFacts, kv: KVSpec, hidden: HiddenStates | None) -> GraphVariant:

@@ -1,6 +1,6 @@
 """ModelSource: a model to export, whether its graphs are built of a family's blocks or traced by optimum."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import HiddenStates, KVSpec, Model, Phase, Quantization, RotaryTable
+from edgegen.bundle.manifest import HiddenStates, KVSpec, MatrixFormat, Model, Phase, Quantization, RotaryTable
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.calibrate import Calibrated
 from edgegen_export.checkpoint import Checkpoint
@@ -80,7 +80,8 @@ class DraftGraph:
     """The graph of a multi-token prediction head.
 
     ``hidden_input``, ``output``: its input and its output of hidden states; ``kv``: its own KV cache; ``tensors``: what
-    it uses beside the model's, by our names.
+    it uses beside the model's, by our names; ``exceptions``: how those of its matrices are stored that are not as those
+    of the model's layers.
     """
 
     hidden_input: str
@@ -88,6 +89,7 @@ class DraftGraph:
     kv: KVSpec
     rotary: tuple[RotaryTable, ...]
     tensors: Mapping[str, LazyTensor]
+    exceptions: Mapping[str, MatrixFormat]
     build: Callable[[Parameters], GraphBuilder]
 
 
@@ -124,8 +126,14 @@ class ModelSource(Protocol):
         known."""
         ...
 
-    def draft_graph(self, tensors: Mapping[str, LazyTensor]) -> DraftGraph | None:
-        """The graph of its multi-token prediction head, for ``tensors`` as they are stored; None where it has none."""
+    def draft_graph(
+        self, tensors: Mapping[str, LazyTensor], recipe: Quantization, seen: Collection[int]
+    ) -> DraftGraph | None:
+        """The graph of its multi-token prediction head, for ``tensors`` as they are stored by ``recipe``; None where it
+        has none.
+
+        ``seen``: ids that it has to propose, whatever others it leaves out.
+        """
         ...
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:

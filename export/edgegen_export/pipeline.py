@@ -46,7 +46,7 @@ from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
 from edgegen_export.parity.extent import Extent
 from edgegen_export.parity.layer_errors import layer_errors
-from edgegen_export.parity.sample_text import Ids, file_ids, sample_ids
+from edgegen_export.parity.sample_text import Ids, file_ids, read_tokenizer, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.preflight import Preflight, memory_here
 from edgegen_export.progress import COMPARING, ExportProgress, Silent, writing
@@ -152,10 +152,14 @@ def export(
             evaluated, text = file_ids(eval_text, vocabulary, vocab_size, context), eval_text.name
         trim_memory()  # of the tokenizer
         prepared = prepare(model, options, resume, writer.scratch(), vocabulary, settings, sample, progress)
-        draft = model.draft_graph(prepared.tensors)
+        added = read_tokenizer(vocabulary).added_tokens if vocabulary else ()
+        draft = model.draft_graph(prepared.tensors, prepared.recipe, {*map(int, np.unique(prepared.text)), *added})
         hidden = model.hidden_graphs(prepared.tensors) if with_hidden or draft else None
-        for added in (one.tensors for one in (hidden, draft) if one is not None):
-            prepared = replace(prepared, tensors={**prepared.tensors, **added})
+        for own in (one.tensors for one in (hidden, draft) if one is not None):
+            prepared = replace(prepared, tensors={**prepared.tensors, **own})
+        if draft is not None:
+            exceptions = {**prepared.recipe.exceptions, **draft.exceptions}
+            prepared = replace(prepared, recipe=replace(prepared.recipe, exceptions=exceptions))
         progress.stage(writing(scheme))
         states, recipe = _write_graphs(writer, model, prepared, hidden, draft, progress)
         writer.add(GENERATION_CONFIG, to_json(settings))

@@ -77,13 +77,14 @@ class QuantizationOptions:
 class Prepared:
     """``tensors`` as they are to be stored by ``recipe``; ``blocks`` has matrices that are quantized already, by their
     (fused) module and format; ``kvs``: the KV caches there are graphs for, the preferred one first; ``moves``: what
-    calibration did to the matrices."""
+    calibration did to the matrices; ``text``: ids of the text that it was done on."""
 
     tensors: Mapping[str, LazyTensor]
     recipe: Quantization
     blocks: Callable[[str, MatrixFormat], Blocks | None]
     kvs: tuple[KVSpec, ...]
     moves: Moves = field(default_factory=Moves)
+    text: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def prepare(
@@ -108,6 +109,7 @@ def prepare(
     """
     plan = source.plan(options.scheme, fast=options.fast)
     recipe, tensors, blocks, moves = plan.recipe, source.tensors, none_known, Moves()
+    ids = sample
     if options.bits_budget is not None and recipe.method == "repacked":
         raise UsageError("a bits budget is of no use to matrices that are quantized already: leave it out")
     if plan.calibrate is None and (options.calibration is not None or options.bits_budget is not None):
@@ -136,13 +138,13 @@ def prepare(
             progress.warn(warning)
         tensors, recipe, moves = calibrated.tensors, calibrated.recipe, calibrated.moves
         blocks = none_known if recipe.method == "rounding" else store.get
-        sample = _for_scales(text.ids, source)
+        ids, sample = text.ids, _for_scales(text.ids, source)
         trim_memory()  # of what calibration took
     scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
     if recipe.embedding.block_size:  # the first is preferred: who rounds the weights means to save memory
         kvs = kvs[::-1]
-    return Prepared({**tensors, **scales}, recipe, blocks, kvs, moves)
+    return Prepared({**tensors, **scales}, recipe, blocks, kvs, moves, ids)
 
 
 def _for_scales(ids: NDArray[np.int64], source: ModelSource) -> NDArray[np.int64]:

@@ -85,29 +85,28 @@ def bind_draft_head(
     config: DecoderConfig,
     theirs: Mapping[str, LazyTensor],
     bound: Mapping[str, LazyTensor],
-) -> tuple[dict[str, LazyTensor], list[str]]:
+) -> tuple[dict[str, LazyTensor], str]:
     """The tensors of the multi-token prediction head under our names, embedding and head of the model, which are
-    ``bound``, among them; and those of the checkpoint's that keep it from being used, because they are not the model's.
+    ``bound``, among them; and why the checkpoint's head cannot be used, where it cannot.
 
-    Empty where the checkpoint has no such head.
-
-    Raises:
-        TensorError: tensors are missing, extra or misshapen; all of them are listed.
+    Empty where the checkpoint has no such head: a model is no worse without one.
     """
     head = architecture.draft_head
     if head is None:
-        return {}, []
+        return {}, ""
     found, _ = _without_prefix(replace(architecture, ignored=()), theirs)
     own, different = head.find(config, found, bound)
-    if not own or different:
-        return {}, different
+    if not own:
+        return {}, ""
+    if different:
+        return {}, f"{' and '.join(different)}: not the model's own, and would be stored beside it"
     decoder = head.config(config)
     layouts = head.layouts(architecture.as_stored(own).layouts(decoder))
     alone = Architecture(architecture.model_types, architecture.classes, architecture.read, layouts)
     try:
-        return bind(alone, decoder, own), []
+        return bind(alone, decoder, own), ""
     except TensorError as error:
-        raise TensorError(f"its multi-token prediction head, without which --no-mtp exports it: {error}") from error
+        return {}, str(error)
 
 
 def _spare_tensors(config: DecoderConfig) -> set[str]:

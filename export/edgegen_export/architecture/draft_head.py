@@ -30,7 +30,7 @@ class DraftHead:
     around: Mapping[str, str]
     shared: Mapping[str, str] = field(default_factory=dict[str, str])
     of: Callable[[DecoderConfig], Layer] = last_with_attention
-    takes: DraftInput = DraftInput()
+    takes: DraftInput = field(default_factory=DraftInput)
 
     def config(self, config: DecoderConfig) -> DecoderConfig:
         """The head as a decoder of one layer, with the embedding, the norms and the head of ``config``."""
@@ -52,7 +52,10 @@ class DraftHead:
         """
         prefix = self.layer.replace("{n}", str(config.num_layers))
         named, repeated = (
-            {f"{theirs}.weight".replace("{n}", str(config.num_layers)): f"{ours}.weight" for ours, theirs in one.items()}
+            {
+                f"{theirs}.weight".replace("{n}", str(config.num_layers)): f"{ours}.weight"
+                for ours, theirs in one.items()
+            }
             for one in (self.around, self.shared)
         )
         own, different = dict[str, LazyTensor](), list[str]()

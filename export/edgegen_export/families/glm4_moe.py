@@ -3,8 +3,8 @@ and shared ones."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QKNorm
-from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.components.draft_input import DraftInput
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.families.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts

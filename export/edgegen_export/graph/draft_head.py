@@ -1,28 +1,45 @@
 """The graph of a multi-token prediction head: hidden states and next tokens → logits of the tokens after these."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgegen.bundle.manifest import GraphContract, KVSpec
 from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head
-from edgegen_export.graph.builder import GraphBuilder
-from edgegen_export.graph.decoder import HIDDEN_STATES, pick, rotary_tables, step_inputs
+from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, pick, rotary_tables, step_inputs
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.renamed import RenamedParameters
+from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, added, normalized
 
 MODULE = "mtp"
 """What the names of the head's tensors begin with."""
 
+CUT_HEAD = f"{MODULE}.head"
+"""The matrix of the rows of the model's head that the head has, where it has not all."""
+
 HIDDEN_INPUT = "previous_hidden_states"
 """The input of hidden states."""
 
 
-def build_draft_head(config: DecoderConfig, own: DraftInput, params: Parameters, kv: KVSpec) -> GraphBuilder:
+def build_draft_head(
+    config: DecoderConfig,
+    own: DraftInput,
+    params: Parameters,
+    kv: KVSpec,
+    proposed: NDArray[np.int32] | None = None,
+    *,
+    scaled: bool = False,
+) -> GraphBuilder:
     """ids [b, t] and the hidden states [b, t, d] of the positions before them, with past → logits [b, n, v] of the n
     positions per row that ``logits_indices`` names, and hidden states [b, t, d] to go on from.
 
-    ``config``: a decoder of one layer; embedding and head are the model's.
+    ``config``: a decoder of one layer; embedding and head are the model's. ``proposed``: the ids that have logits,
+    those of others being -inf (Cai et al. 2025, arXiv:2509.18362); all without it. ``scaled``: the hidden states are
+    multiplied with the vector ``HIDDEN_SCALE`` of the head.
     """
     names = GraphContract()
     g, of_head = GraphBuilder(MODULE), RenamedParameters(params, stored_name)
@@ -40,12 +57,26 @@ def build_draft_head(config: DecoderConfig, own: DraftInput, params: Parameters,
         if not own.normed_output:
             stream = Stream(added(g, stream))
         final = final_hidden(g, of_head, config, stream)
-        result = g.op.Identity(final if own.normed_output else stream.residual)
+        result = final if own.normed_output else stream.residual
+        result = g.op.Mul(result, g.weight(of_head.vector(HIDDEN_SCALE))) if scaled else g.op.Identity(result)
         g.output(HIDDEN_STATES, result, "float32", ["batch", "tokens", config.hidden_size])
         wanted = pick(g, final, g.input(names.logits_indices, "int64", ["batch", "wanted"]))
-        logits = head(g, of_head, config, wanted)
+        logits = head(g, of_head, config, wanted) if proposed is None else _some(g, params, config, wanted, proposed)
     g.output(names.logits, logits, "float32", ["batch", "wanted", config.vocab_size])
     return g
+
+
+def _some(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, proposed: NDArray[np.int32]
+) -> Value:
+    """The logits [b, n, v] of hidden [b, n, d], -inf but for the ids ``proposed``."""
+    logits = linear(g, params.matrix(CUT_HEAD), hidden)
+    logits = softcap(g, config.logit_softcap, logits) if config.logit_softcap else logits
+    rows = g.op.Slice(g.op.Shape(logits), g.axes(0), g.axes(2))
+    nothing = g.constant(np.array([-np.inf], np.float32))
+    whole = g.op.Expand(nothing, g.op.Concat(rows, g.axes(config.vocab_size), axis=0))
+    where = g.op.Expand(g.constant(proposed, "proposed ids"), g.op.Shape(logits))
+    return g.op.ScatterElements(whole, where, logits, axis=2)
 
 
 def stored_name(name: str) -> str:

@@ -4,7 +4,7 @@ They are slower than edgegen's own, and tracing takes the whole model in memory,
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ class TracedSource:
     def build_states(self, kv: KVSpec, params: Parameters) -> None:
         """Layers are not known."""
 
-    def draft_graph(self, tensors: Mapping[str, LazyTensor]) -> None:
+    def draft_graph(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, seen: Collection[int]) -> None:
         """Heads are not traced."""
 
     def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> None:

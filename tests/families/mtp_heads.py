@@ -1,0 +1,138 @@
+"""Checkpoints with a multi-token prediction head, and what transformers' own layers make of it.
+
+transformers leaves these heads out. A head here is one of its decoder layers, with the norms and the projection that the
+published code puts before it (vLLM: ``qwen3_next_mtp``, ``deepseek_mtp``, ``glm4_moe_mtp``, ``mimo_mtp``).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from tests.export.checkpoint.layouts import write_safetensors
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of
+from tests.oracle import import_torch, import_transformers
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """``case``: the model's; ``module``: transformers' module of its layers, whose class ``layer`` is.
+
+    ``prefix``: of the layer's tensors, ``{n}`` being the number of layers; ``names``: of the norms of embeddings and of
+    hidden states, of the projection, and of the norm before the head. ``config``: changes that make it another family.
+    """
+
+    case: str
+    module: str
+    layer: str
+    prefix: str
+    names: tuple[str, str, str, str]
+    hidden_first: bool = False
+    normed_output: bool = True
+    config: Mapping[str, Any] | None = None
+    repeats: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.case
+
+
+_QWEN = ("mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc", "mtp.norm")
+_DEEPSEEK = tuple(f"model.layers.{{n}}.{name}" for name in ("enorm", "hnorm", "eh_proj", "shared_head.norm"))
+_MIMO = ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm")
+_LAYER, _COPIES = "model.layers.{n}.", ("model.layers.{n}.embed_tokens", "model.layers.{n}.shared_head.head")
+
+HEADS = (
+    Head("qwen3_next: base", "qwen3_next", "Qwen3NextDecoderLayer", "mtp.layers.0.", _QWEN),
+    Head("glm4_moe: base", "glm4_moe", "Glm4MoeDecoderLayer", _LAYER, _DEEPSEEK, normed_output=False, repeats=_COPIES),
+    Head("deepseek_v3: base", "deepseek_v3", "DeepseekV3DecoderLayer", _LAYER, _DEEPSEEK, normed_output=False),
+    Head(
+        "qwen2: base",
+        "qwen2",
+        "Qwen2DecoderLayer",
+        "model.mtp_layers.0.",
+        tuple(f"model.mtp_layers.0.{name}" for name in _MIMO),
+        hidden_first=True,
+        config={"model_type": "mimo", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1},
+    ),
+)
+
+
+class ReferenceHead:
+    """A head with random weights for the model in a checkpoint folder, in torch."""
+
+    def __init__(self, head: Head, folder: Path) -> None:
+        torch, transformers = import_torch(), import_transformers()
+        self._torch, self._head = torch, head
+        load = transformers.AutoModelForCausalLM.from_pretrained
+        self._model: Any = load(folder, attn_implementation="eager", dtype=torch.float32).eval()
+        config = self._model.config
+        modeling = getattr(getattr(transformers.models, head.module), f"modeling_{head.module}")
+        size, last = config.hidden_size, config.num_hidden_layers - 1
+        torch.manual_seed(5)
+        norm = type(self._model.model.norm)
+        self._norms = [norm(size, config.rms_norm_eps) for _ in range(3)]
+        self._projection = torch.nn.Linear(2 * size, size, bias=False)
+        self._layer = getattr(modeling, head.layer)(config, last)
+        self._parts = torch.nn.ModuleList([*self._norms[:2], self._projection, self._norms[2]])
+        with torch.no_grad():
+            for module in (self._parts, self._layer):
+                for parameter in module.parameters():
+                    torch.nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.1)
+        self._layer.eval()
+        self._layers = config.num_hidden_layers
+
+    def tensors(self) -> dict[str, Array]:
+        """By the names of checkpoints."""
+        prefix = self._head.prefix.replace("{n}", str(self._layers))
+        found = {f"{prefix}{name}": one for name, one in self._layer.state_dict().items()}
+        for name, module in zip(self._head.names, self._parts, strict=True):
+            found[f"{name}.weight".replace("{n}", str(self._layers))] = module.weight
+        for name, module in zip(
+            self._head.repeats, (self._model.model.embed_tokens, self._model.lm_head), strict=False
+        ):
+            found[f"{name}.weight".replace("{n}", str(self._layers))] = module.weight
+        return {name: one.detach().numpy() for name, one in found.items()}
+
+    def hidden(self, ids: NDArray[np.int64]) -> Array:
+        """ids [t] → the model's hidden states after its final norm, [t, d]."""
+        with self._torch.no_grad():
+            return self._model.model(self._torch.tensor(ids)[None]).last_hidden_state[0].numpy()
+
+    def run(self, ids: NDArray[np.int64], hidden: Array) -> tuple[Array, Array]:
+        """ids [t] of next tokens and hidden states [t, d] → logits [t, vocab], and hidden states [t, d]."""
+        torch, model = self._torch, self._model
+        embed_norm, hidden_norm, norm = self._norms
+        with torch.no_grad():
+            token = embed_norm(model.model.embed_tokens(torch.tensor(ids)[None]))
+            previous = hidden_norm(torch.tensor(hidden)[None])
+            both = (previous, token) if self._head.hidden_first else (token, previous)
+            x = self._projection(torch.cat(both, -1))
+            count = len(ids)
+            positions = torch.arange(count)[None]
+            mask = torch.full((count, count), float("-inf")).triu(1)[None, None]
+            rotary = model.model.rotary_emb(x, positions)
+            made = self._layer(x, attention_mask=mask, position_ids=positions, position_embeddings=rotary)
+            made = made[0] if isinstance(made, tuple) else made
+            final = norm(made)
+            return model.lm_head(final)[0].numpy(), (final if self._head.normed_output else made)[0].numpy()
+
+
+def write_with_head(head: Head, folder: Path) -> ReferenceHead:
+    """Write the case's random checkpoint, with a head, to ``folder``."""
+    case = next(one for one in CASES if str(one) == head.case)
+    plain = checkpoint_of(case, folder.with_name(f"{folder.name}-plain"), oracle=4)
+    reference = ReferenceHead(head, plain)
+    folder.mkdir()
+    tensors = {name: one.read() for name, one in open_safetensors(plain / "model.safetensors").items()}
+    write_safetensors(folder / "model.safetensors", {**tensors, **reference.tensors()})
+    config = json.loads((plain / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, **(head.config or {})}), "utf-8")
+    return reference

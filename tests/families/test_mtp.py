@@ -1,0 +1,126 @@
+"""Multi-token prediction heads: their graph computes what the published formulas say, and texts stay the model's own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgegen import LLM, EngineOptions
+from edgegen.bundle.bundle import Bundle
+from edgegen.model.in_place_runner import InPlaceRunner
+from edgegen.model.loading import open_graphs
+from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.pipeline import export
+from tests.export.bundles import Listener, export_to
+from tests.export.checkpoint.layouts import write_safetensors
+from tests.families.mtp_heads import HEADS, Head, ReferenceHead, write_with_head
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A checkpoint with a head, the head in torch, and the bundle in float32."""
+
+    head: Head
+    checkpoint: Path
+    reference: ReferenceHead
+    bundle: Bundle
+
+
+@pytest.fixture(scope="module", params=HEADS, ids=str)
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    head, folder = request.param, tmp_path_factory.mktemp("mtp")
+    reference = write_with_head(head, folder / "checkpoint")
+    yield Subject(head, folder / "checkpoint", reference, export_to(folder / "checkpoint", folder / "bundle"))
+
+
+def head_of(bundle: Bundle) -> InPlaceRunner:
+    head, model = bundle.manifest.mtp, bundle.manifest.model
+    assert head is not None
+    return InPlaceRunner(open_graphs(bundle, head, EngineOptions(threads=1)), head, model.vocab_size, 256)
+
+
+def some_ids(bundle: Bundle, count: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.random.default_rng(seed).integers(0, bundle.manifest.model.vocab_size, count)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 16])
+def test_the_head_computes_what_the_formulas_say(subject: Subject, chunk: int) -> None:
+    ids = some_ids(subject.bundle, 17)
+    hidden = subject.reference.hidden(ids)
+    expected, expected_hidden = subject.reference.run(ids[1:], hidden[:-1])
+    runner = head_of(subject.bundle)
+    cache = runner.new_cache()
+    for start in range(0, 16, chunk):
+        part = slice(start, start + chunk)
+        found = list[Any]()
+        cache.reserve(1, start + chunk)
+        logits = runner.prefill(cache, 0, ids[1:][part].tolist(), lambda one: found.append(one.copy()), hidden[part])  # noqa: B023
+        np.testing.assert_allclose(logits, expected[start + chunk - 1], rtol=0, atol=1e-3)
+        np.testing.assert_allclose(found[0], expected_hidden[part], rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4"])
+def test_a_quantized_head_is_near(subject: Subject, scheme: Any, tmp_path: Path) -> None:
+    """Smoothing moves channels from the final norm into the head, which this head's norm follows."""
+    bundle = export(str(subject.checkpoint), tmp_path / "bundle", scheme=scheme)[0]
+    ids = some_ids(bundle, 17)
+    hidden = subject.reference.hidden(ids)
+    expected, expected_hidden = subject.reference.run(ids[1:], hidden[:-1])
+    runner, found = head_of(bundle), list[Any]()
+    cache = runner.new_cache()
+    cache.reserve(1, 16)
+    logits = runner.prefill(cache, 0, ids[1:].tolist(), lambda one: found.append(one.copy()), hidden[:-1])
+    most = {"int8": 0.1, "int4": 0.6}[scheme]
+    assert np.std(logits - expected[-1]) < most * np.std(expected[-1])
+    assert np.std(found[0] - expected_hidden) < most * np.std(expected_hidden)
+
+
+def test_texts_are_the_models_own(subject: Subject) -> None:
+    prompt, answers = some_ids(subject.bundle, 9, seed=3).tolist(), list[Any]()
+    for speculate in ("off", "mtp"):
+        with LLM.load(subject.bundle.path, options=EngineOptions(threads=1, speculate=speculate)) as llm:
+            results = [llm.generate(prompt, max_new_tokens=60), llm.generate(prompt, max_new_tokens=60, seed=2)]
+            results.append(llm.generate(prompt, max_new_tokens=60, do_sample=True, seed=2))
+            answers.append([one.token_ids for one in results])
+            assert any(one.speculation.proposed for one in results) == (speculate == "mtp")
+    assert answers[0] == answers[1]
+
+
+def test_without_it_nothing_else_changes(subject: Subject, tmp_path: Path) -> None:
+    bundle = export(str(subject.checkpoint), tmp_path / "bundle", scheme="fp32", mtp=False)[0]
+    assert bundle.manifest.mtp is None
+    assert bundle.variant.hidden_states is None
+    assert "mtp.onnx" not in bundle.manifest.files
+    assert bundle.manifest.model == subject.bundle.manifest.model
+
+
+def test_a_head_that_does_not_fit_is_left_out_and_named(subject: Subject, tmp_path: Path) -> None:
+    tensors = {name: one.read() for name, one in open_safetensors(subject.checkpoint / "model.safetensors").items()}
+    name = subject.head.names[0].replace("{n}", str(subject.bundle.manifest.model.num_layers))
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    write_safetensors(folder / "model.safetensors", {k: v for k, v in tensors.items() if k != f"{name}.weight"})
+    (folder / "config.json").write_bytes((subject.checkpoint / "config.json").read_bytes())
+    said = Listener()
+    bundle = export(str(folder), tmp_path / "bundle", scheme="fp32", progress=said)[0]
+    assert bundle.manifest.mtp is None
+    [warning] = [one for one in said.warnings if "multi-token" in one]
+    assert "its multi-token prediction head is left out" in warning
+    assert "draft_embed_norm.weight: missing" in warning
+
+
+def test_an_embedding_of_its_own_is_named(subject: Subject, tmp_path: Path) -> None:
+    if not subject.head.repeats:
+        pytest.skip("these checkpoints have none")
+    tensors = {name: one.read() for name, one in open_safetensors(subject.checkpoint / "model.safetensors").items()}
+    name = f"{subject.head.repeats[1]}.weight".replace("{n}", str(subject.bundle.manifest.model.num_layers))
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    write_safetensors(folder / "model.safetensors", {**tensors, name: 2 * tensors[name]})
+    (folder / "config.json").write_bytes((subject.checkpoint / "config.json").read_bytes())
+    said = Listener()
+    assert export(str(folder), tmp_path / "bundle", scheme="fp32", progress=said)[0].manifest.mtp is None
+    assert any("shared_head.head.weight: not the model's own" in one for one in said.warnings)
