@@ -1,7 +1,7 @@
 """Checkpoints with a multi-token prediction head, and what transformers' own layers make of it.
 
-transformers leaves these heads out. A head here is one of its decoder layers, with the norms and the projection that the
-published code puts before it (vLLM: ``qwen3_next_mtp``, ``deepseek_mtp``, ``glm4_moe_mtp``, ``mimo_mtp``).
+transformers leaves these heads out. A head here is one of its decoder layers, with the norms and the projection that
+the published code puts before it (vLLM: ``qwen3_next_mtp``, ``deepseek_mtp``, ``glm4_moe_mtp``, ``mimo_mtp``).
 """
 
 import json

@@ -1,6 +1,5 @@
-"""Multi-token prediction heads: their graph computes what the published formulas say, and texts stay the model's own."""
+"""Multi-token prediction heads: the graph computes what the published formulas say, and texts stay the model's own."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,10 @@ class Subject:
 
 
 @pytest.fixture(scope="module", params=HEADS, ids=str)
-def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     head, folder = request.param, tmp_path_factory.mktemp("mtp")
     reference = write_with_head(head, folder / "checkpoint")
-    yield Subject(head, folder / "checkpoint", reference, export_to(folder / "checkpoint", folder / "bundle"))
+    return Subject(head, folder / "checkpoint", reference, export_to(folder / "checkpoint", folder / "bundle"))
 
 
 def head_of(bundle: Bundle) -> InPlaceRunner:
