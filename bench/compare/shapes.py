@@ -197,6 +197,7 @@ class Qwen35Shape(GroupedShape):
     """The sizes of a Qwen3.5 with a tied head: gated delta nets, and gated attention in every fourth layer.
 
     ``head_size``: of the attention. ``net_heads`` and ``net_size``: of queries, keys and values of a net alike.
+    ``with_head``: with a multi-token prediction head, which no figure counts.
     """
 
     head_size: int
@@ -209,6 +210,7 @@ class Qwen35Shape(GroupedShape):
     rope_theta: float = 10000000.0
     eps: float = 1e-6
     tokenizer_class: str = "Qwen2Tokenizer"
+    with_head: bool = False
 
     @classmethod
     def read(cls, folder: Path) -> "Qwen35Shape":
@@ -248,18 +250,13 @@ class Qwen35Shape(GroupedShape):
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Names and shapes; matrices are [out, in]."""
-        w, queries, keys = self.width, self.heads * self.head_dim, self.kv_heads * self.head_dim
-        inner = self.net_heads * self.net_size
+        w, inner = self.width, self.net_heads * self.net_size
         yield "model.embed_tokens.weight", (self.vocab, w)
         for i in range(self.layers):
             layer = f"model.layers.{i}"
-            for norm in ("input_layernorm", "post_attention_layernorm"):
-                yield f"{layer}.{norm}.weight", (w,)
+            yield from self._norms(layer)
             if self.attends(i):
-                for name, dims in (("q", (2 * queries, w)), ("k", (keys, w)), ("v", (keys, w)), ("o", (w, queries))):
-                    yield f"{layer}.self_attn.{name}_proj.weight", dims
-                for name in "qk":
-                    yield f"{layer}.self_attn.{name}_norm.weight", (self.head_dim,)
+                yield from self._attention(layer)
             else:
                 net = f"{layer}.linear_attn"
                 for name, rows in (("qkv", 3 * inner), ("z", inner), ("a", self.net_heads), ("b", self.net_heads)):
@@ -269,9 +266,31 @@ class Qwen35Shape(GroupedShape):
                 yield f"{net}.dt_bias", (self.net_heads,)
                 yield f"{net}.norm.weight", (self.net_size,)
                 yield f"{net}.out_proj.weight", (w, inner)
-            for name, dims in (("gate", (self.inner, w)), ("up", (self.inner, w)), ("down", (w, self.inner))):
-                yield f"{layer}.mlp.{name}_proj.weight", dims
+            yield from self._mlp(layer)
         yield "model.norm.weight", (w,)
+        if self.with_head:
+            yield "mtp.fc.weight", (w, 2 * w)
+            for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+                yield f"mtp.{name}.weight", (w,)
+            yield from self._norms("mtp.layers.0")
+            yield from self._attention("mtp.layers.0")
+            yield from self._mlp("mtp.layers.0")
+
+    def _attention(self, layer: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        w, queries, keys = self.width, self.heads * self.head_dim, self.kv_heads * self.head_dim
+        for name, dims in (("q", (2 * queries, w)), ("k", (keys, w)), ("v", (keys, w)), ("o", (w, queries))):
+            yield f"{layer}.self_attn.{name}_proj.weight", dims
+        for name in "qk":
+            yield f"{layer}.self_attn.{name}_norm.weight", (self.head_dim,)
+
+    def _norms(self, layer: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            yield f"{layer}.{norm}.weight", (self.width,)
+
+    def _mlp(self, layer: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        w = self.width
+        for name, dims in (("gate", (self.inner, w)), ("up", (self.inner, w)), ("down", (w, self.inner))):
+            yield f"{layer}.mlp.{name}_proj.weight", dims
 
     def config(self) -> dict[str, Any]:
         rope = {"rope_type": "default", "rope_theta": self.rope_theta, "partial_rotary_factor": self.rotating}

@@ -9,45 +9,50 @@ hidden states the tokens after that, as it is used. It needs torch and transform
 import argparse
 import json
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
-from torch import nn
-from torch.nn import functional
-from transformers import Qwen2ForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm
+import numpy as np
+
+from edgegen.tokenizer import Tokenizer
+
+# Through names that nothing is known of: torch's types are incomplete.
+torch: Any = import_module("torch")
+files: Any = import_module("safetensors.torch")
+qwen2: Any = import_module("transformers.models.qwen2.modeling_qwen2")
+Module: type[Any] = torch.nn.Module
 
 ROWS, LENGTH, AHEAD, HELD_OUT = 24, 128, 3, 0.07
 RATE = 2e-3
 
 
-class Head(nn.Module):
+class Head(Module):
     """The layer of MiMo's head, by the names of its checkpoints."""
 
     def __init__(self, model: Any) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         config = model.config
         size, eps = config.hidden_size, config.rms_norm_eps
-        self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (Qwen2RMSNorm(size, eps) for _ in range(3))
-        self.input_proj = nn.Linear(2 * size, size, bias=False)
-        self.block = Qwen2DecoderLayer(config, config.num_hidden_layers - 1)
+        self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
+            qwen2.Qwen2RMSNorm(size, eps) for _ in range(3)
+        )
+        self.input_proj = torch.nn.Linear(2 * size, size, bias=False)
+        self.block = qwen2.Qwen2DecoderLayer(config, config.num_hidden_layers - 1)
         self.block.load_state_dict(model.model.layers[-1].state_dict())
 
-    def forward(self, tokens: torch.Tensor, hidden: torch.Tensor, rotary: Any, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: Any, hidden: Any, rotary: Any, mask: Any) -> Any:
         """Embeddings [b, t, d] of the next tokens, hidden states [b, t, d] → hidden states [b, t, d]."""
         both = torch.cat([self.hidden_layernorm(hidden), self.token_layernorm(tokens)], -1)
         made = self.block(self.input_proj(both), attention_mask=mask, position_embeddings=rotary)
         return self.final_layernorm(made[0] if isinstance(made, tuple) else made)
 
-    def named(self) -> dict[str, torch.Tensor]:
+    def named(self) -> dict[str, Any]:
         """The tensors by a checkpoint's names."""
         return {f"model.mtp_layers.0.{name.removeprefix('block.')}": one for name, one in self.state_dict().items()}
 
 
-def losses(model: Any, head: Head, ids: torch.Tensor) -> tuple[torch.Tensor, list[float]]:
+def losses(model: Any, head: Head, ids: Any) -> tuple[Any, list[float]]:
     """Of ids [b, t]: the mean loss, and of each token ahead how often the head's is the model's own choice."""
     with torch.no_grad():
         hidden = model.model(ids).last_hidden_state
@@ -61,14 +66,9 @@ def losses(model: Any, head: Head, ids: torch.Tensor) -> tuple[torch.Tensor, lis
         tokens = model.model.embed_tokens(ids[:, ahead : ahead + count])
         hidden = head(tokens, hidden, rotary, mask[None, None, :count, :count])
         logits = model.lm_head(hidden[:, :-1])
-        total = total + functional.cross_entropy(logits.flatten(0, 1), ids[:, ahead + 1 :].flatten())
-        agreed.append((model_logits(logits) == chosen[:, ahead:-1]).float().mean().item())
+        total = total + torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, ahead + 1 :].flatten())
+        agreed.append((logits.argmax(-1) == chosen[:, ahead:-1]).float().mean().item())
     return total / AHEAD, agreed
-
-
-def model_logits(logits: torch.Tensor) -> torch.Tensor:
-    """The tokens that logits prefer."""
-    return logits.argmax(-1)
 
 
 def main() -> None:
@@ -79,17 +79,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    model: Any = Qwen2ForCausalLM.from_pretrained(arguments.checkpoint, attn_implementation="eager").eval()
+    model: Any = qwen2.Qwen2ForCausalLM.from_pretrained(arguments.checkpoint, attn_implementation="eager").eval()
     model.requires_grad_(requires_grad=False)
-    tokenizer = Tokenizer.from_file(str(arguments.checkpoint / "tokenizer.json"))
-    ids = torch.tensor(tokenizer.encode(arguments.text.read_text("utf-8")).ids)
+    tokenizer = Tokenizer.from_file(arguments.checkpoint / "tokenizer.json")
+    ids = torch.tensor(np.array(tokenizer.encode(arguments.text.read_text("utf-8")), np.int64))
     train, held_out = ids[: -int(HELD_OUT * len(ids))], ids[-int(HELD_OUT * len(ids)) :]
     head = Head(model)
     optimizer = torch.optim.AdamW(head.parameters(), RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, arguments.steps)
     for step in range(arguments.steps):
         starts = torch.randint(0, len(train) - LENGTH, (ROWS,))
-        loss, agreed = losses(model, head, torch.stack([train[s : s + LENGTH] for s in starts.tolist()]))
+        loss, agreed = losses(model, head, torch.stack([train[start : start + LENGTH] for start in starts.tolist()]))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -106,8 +106,8 @@ def main() -> None:
     config = json.loads((arguments.checkpoint / "config.json").read_text("utf-8"))
     config |= {"model_type": "mimo", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
     (arguments.output / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-    tensors = load_file(arguments.checkpoint / "model.safetensors") | head.named()
-    save_file({name: one.contiguous() for name, one in tensors.items()}, arguments.output / "model.safetensors")
+    tensors = files.load_file(arguments.checkpoint / "model.safetensors") | head.named()
+    files.save_file({name: one.contiguous() for name, one in tensors.items()}, arguments.output / "model.safetensors")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,148 @@
+"""Multi-token prediction: speedup at a given acceptance rate, in pairs of answers with and without it.
+
+    python -m bench.studies.mtp BUNDLE [--rates .5 .7 .9] [--threads N] [--rounds N] [--tokens N]
+    python -m bench.studies.mtp BUNDLE --text FILE
+    python -m bench.studies.mtp --write CHECKPOINT
+
+No trained model of a size that matters was at hand, and the head of one with random weights is never right. So the head
+computes what it would, and then its choice is replaced: by the model's own token with a probability, by another one
+else. Hence the time is the head's and the model's own, and the acceptance rate is given.
+
+With ``--text`` nothing is replaced: prompts are taken from the text, and the rate is the head's own. ``--write`` makes
+a checkpoint of Qwen3.5-0.8B's shape, with a head and random weights, to be exported.
+"""
+
+import argparse
+import random
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+
+from bench.compare.checkpoints import write_checkpoint
+from bench.compare.shapes import SHAPES, Qwen35Shape
+from edgegen import LLM, EngineOptions, GenerationOptions, GenerationResult
+from edgegen.bundle.bundle import Bundle
+from edgegen.model.kv_cache import KVCache
+from edgegen.model.loading import open_model
+from edgegen.speculation.mtp_head import Hidden, Logits, MTPHead, open_mtp_head
+from edgegen.tokenizer import Tokenizer
+
+PROMPT, PROMPTS = 64, 12
+
+
+class DictatedHead(MTPHead):
+    """A head whose choice is the ``answer``'s next token with the probability ``rate``, and another one else.
+
+    The cache of a sequence that begins with its prompt has one entry for each token but the first.
+    """
+
+    def __init__(self, head: MTPHead, answer: Sequence[int], rate: float) -> None:
+        self.cost, self.chunk = head.cost, head.chunk
+        self._head, self._answer, self._rate = head, answer, rate
+
+    def new_cache(self) -> KVCache:
+        return self._head.new_cache()
+
+    def close(self) -> None:
+        self._head.close()
+
+    def run(self, cache: KVCache, ids: list[int], hidden: Hidden) -> tuple[Logits, Hidden]:
+        logits, hidden = self._head.run(cache, ids, hidden)
+        place = int(cache.lengths[0]) + 1
+        right = self._answer[place] if place < len(self._answer) else 0
+        accepted = random.Random(place).random() < self._rate
+        chosen = np.zeros_like(logits)
+        chosen[right if accepted else (right + 1) % len(logits)] = 1
+        return chosen, hidden
+
+
+@contextmanager
+def opened(bundle: Bundle, options: EngineOptions, answer: Sequence[int], rate: float | None) -> Generator[LLM]:
+    """The model with its head, whose choices are dictated unless the ``rate`` is None."""
+    runner, tokenizer = open_model(bundle, options, lambda progress: None)
+    head = None if options.speculate == "off" else open_mtp_head(bundle, options, "cpu")
+    dictated = head if head is None or rate is None else DictatedHead(head, answer, rate)
+    with LLM(bundle, tokenizer, runner, options, head=dictated) as llm:
+        yield llm
+
+
+def timed(llm: LLM, prompt: list[int], tokens: int, most: int | None) -> tuple[float, GenerationResult]:
+    """Seconds for each token of an answer, the prompt left out."""
+    options = GenerationOptions(max_new_tokens=tokens, num_assistant_tokens=most, eos_token_id=())
+    llm.generate(prompt, options, max_new_tokens=4)
+    stream = llm.stream(prompt, options)
+    first = 0.0
+    for _ in stream:
+        first = first or perf_counter()
+    return (perf_counter() - first) / (tokens - 1), stream.result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle", type=Path, nargs="?")
+    parser.add_argument("--write", type=Path, metavar="CHECKPOINT")
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.0, 0.5, 0.7, 0.9])
+    parser.add_argument("--most", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--kv", choices=["float32", "int8"])
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--text", type=Path)
+    arguments = parser.parse_args()
+    if arguments.write is not None:
+        shape = SHAPES["Q35"].sizes
+        assert isinstance(shape, Qwen35Shape)
+        write_checkpoint(arguments.write, replace(shape, with_head=True))
+        return
+    bundle = Bundle.open(arguments.bundle)
+    kv: Literal["float32", "int8"] | None = arguments.kv
+    on = EngineOptions(threads=arguments.threads, kv=kv, speculate="mtp", verify="never")
+    off = replace(on, speculate="off")
+    if arguments.text is not None:
+        of_text(bundle, on, off, arguments.text, arguments.tokens)
+        return
+    prompt: list[int] = np.random.default_rng(0).integers(0, bundle.manifest.model.vocab_size, PROMPT).tolist()
+    with opened(bundle, off, (), None) as llm:
+        answer = [*prompt, *llm.generate(prompt, max_new_tokens=arguments.tokens, eos_token_id=()).token_ids]
+    print("rate  most  speedup  tokens per step  ms per token")
+    for rate in arguments.rates:
+        for most in arguments.most:
+            ratios, times, steps = list[float](), list[float](), 0.0
+            for _ in range(arguments.rounds):
+                with opened(bundle, off, answer, rate) as llm:
+                    plain, _ = timed(llm, prompt, arguments.tokens, None)
+                with opened(bundle, on, answer, rate) as llm:
+                    sooner, result = timed(llm, prompt, arguments.tokens, most)
+                assert [*prompt, *result.token_ids] == answer, "the text is not the model's own"
+                ratios.append(plain / sooner)
+                times.append(1000 * sooner)
+                steps = arguments.tokens / (arguments.tokens - result.speculation.accepted)
+            print(f"{rate:4.2f}  {most:4}  {median(ratios):7.2f}  {steps:15.2f}  {median(times):12.2f}", flush=True)
+
+
+def of_text(bundle: Bundle, on: EngineOptions, off: EngineOptions, text: Path, tokens: int) -> None:
+    """The head's own acceptance rate and speedup, on prompts of a text."""
+    assert bundle.manifest.tokenizer, "the bundle has a tokenizer"
+    ids = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer)).encode(text.read_text("utf-8")[-400_000:])
+    prompts = [ids[at : at + PROMPT] for at in np.linspace(0, len(ids) - PROMPT, PROMPTS).astype(int)]
+    plain, sooner = list[tuple[float, GenerationResult]](), list[tuple[float, GenerationResult]]()
+    for options, found in ((off, plain), (on, sooner)):
+        with opened(bundle, options, (), None) as llm:
+            found += [timed(llm, prompt, tokens, None) for prompt in prompts]
+    assert all(a[1].token_ids == b[1].token_ids for a, b in zip(plain, sooner, strict=True)), "the texts differ"
+    counts = [one.speculation for _, one in sooner]
+    accepted, proposed = sum(one.accepted for one in counts), sum(one.proposed for one in counts)
+    steps = PROMPTS * tokens - accepted
+    speedup = median(a[0] / b[0] for a, b in zip(plain, sooner, strict=True))
+    print(f"accepted {accepted} of {proposed} ({accepted / max(1, proposed):.0%}), tokens per step", end=" ")
+    print(f"{PROMPTS * tokens / steps:.2f}, speedup {speedup:.2f}")
+
+
+if __name__ == "__main__":
+    main()
