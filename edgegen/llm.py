@@ -29,11 +29,11 @@ from edgegen.model.loading import (
     ignore_progress,
     open_bundle,
     open_model,
-    uses_mtp_head,
 )
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import THINKING_OPTIONS, GenerationOptions, GenerationOverrides, ReasoningEffort
 from edgegen.options.hints import refuse_unknown
+from edgegen.options.speculation import uses_mtp_head
 from edgegen.speculation.sources import SpeculationSources
 from edgegen.system import trim_memory
 from edgegen.tokenizer import Tokenizer

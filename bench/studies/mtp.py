@@ -35,6 +35,9 @@ from edgegen.tokenizer import Tokenizer
 
 PROMPT, PROMPTS = 64, 12
 
+CERTAIN = 1000.0
+"""The logit of a dictated choice, the others being 0: sampling takes it, too."""
+
 
 class DictatedHead(MTPHead):
     """A head whose choice is the ``answer``'s next token with the probability ``rate``, and another one else.
@@ -58,7 +61,7 @@ class DictatedHead(MTPHead):
         right = self._answer[place] if place < len(self._answer) else 0
         accepted = random.Random(place).random() < self._rate
         chosen = np.zeros_like(logits)
-        chosen[right if accepted else (right + 1) % len(logits)] = 1
+        chosen[right if accepted else (right + 1) % len(logits)] = CERTAIN
         return chosen, hidden
 
 

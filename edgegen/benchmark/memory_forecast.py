@@ -14,6 +14,7 @@ from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.model.state_checkpoints import most_checkpoints
 from edgegen.options.engine import EngineOptions
+from edgegen.options.speculation import uses_mtp_head
 from edgegen.system import LOCAL, Source, proportional_memory, second_level_cache
 
 PYTHON = 60_000_000
@@ -128,7 +129,9 @@ def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
     """A function that gives the bytes of KV cache of one sequence, by its tokens: what the engine reserves for it."""
     kv = bundle.variant_with(options.kv).kv
     windows, checkpoints = windows_of(kv, second_level_cache()), checkpoint_bytes(kv)
-    return lambda tokens: bytes_needed(kv, windows, tokens) + checkpoints
+    head = bundle.manifest.mtp if uses_mtp_head(bundle, options) else None
+    of_head = 0 if head is None else head.kv.bytes_per_token
+    return lambda tokens: bytes_needed(kv, windows, tokens) + checkpoints + of_head * tokens
 
 
 def checkpoint_bytes(kv: KVSpec) -> int:

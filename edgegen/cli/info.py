@@ -65,6 +65,7 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
         f"({_per_token(memory)})",
         "process": f"about {_megabytes(memory['process_bytes'])}: {memory['parts']}",
         "variants": ", ".join(map(_variant, facts["variants"])),
+        **({"speculation": _head(facts["mtp"])} if facts["mtp"] else {}),
         "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
         f"{parity.tokens} tokens of {parity.text}:",
     }
@@ -119,6 +120,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
             }
             for v in manifest.variants
         ],
+        "mtp": {"kv_bytes_per_token": manifest.mtp.kv.bytes_per_token} if manifest.mtp else None,
         "disk_bytes": bundle.nbytes,
         "kernels": describe_kernels(),
         "tuned": asdict(tuned) if (tuned := TunedOptions.read(bundle)) else None,
@@ -218,6 +220,11 @@ def _variant(facts: Mapping[str, Any]) -> str:
         cache = f"{facts['kv_dtype']} KV cache"
     embeds = f", embeddings of {facts['embedding_size']}" if facts["embedding_size"] else ""
     return f"{facts['name']} ({cache}, {room}{embeds})"
+
+
+def _head(facts: Mapping[str, Any]) -> str:
+    """The multi-token prediction head, in a few words."""
+    return f"multi-token prediction head ({facts['kv_bytes_per_token'] / 1024:.1f} KiB per token)"
 
 
 def _origin(source: Mapping[str, Any]) -> str:

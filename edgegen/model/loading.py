@@ -16,6 +16,7 @@ from edgegen.errors import DeviceError, ManifestError, OptionError, one_or_list
 from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.ort_session import CUDA_PROVIDER, GraphPair, OneSession, require_version, runtime_providers
 from edgegen.options.engine import EngineOptions
+from edgegen.options.speculation import uses_mtp_head
 from edgegen.system import available_gpu_memory, available_memory
 from edgegen.tokenizer import Tokenizer
 
@@ -225,12 +226,6 @@ def open_graphs(
     if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):
         raise ManifestError(f"{bundle.path / MANIFEST_NAME} is not that of {graph.name}: {one_or_list(problems)}")
     return session
-
-
-def uses_mtp_head(bundle: Bundle, options: EngineOptions) -> bool:
-    """Whether the multi-token prediction head of ``bundle`` is to propose tokens, where that runs on the CPU."""
-    there = bundle.manifest.mtp is not None and options.draft is None
-    return options.speculate == "mtp" or (options.speculate == "auto" and there)
 
 
 def default_kv_budget(device: Literal["cpu", "cuda"]) -> int | None:

@@ -599,7 +599,12 @@ class TestSpeculation:
         [
             (("--draft", DEFAULT_MODEL), b"token 0 is not the same in both"),
             (("--draft", "nowhere"), b"nowhere"),
-            (("--num-assistant-tokens", "2"), b"num_assistant_tokens is for a draft model, and there is none"),
+            (("--num-assistant-tokens", "2"), b"num_assistant_tokens is for a draft model or a multi-token prediction"),
+            (("--speculate", "mtp"), b"has no multi-token prediction head"),
+            (("--speculate", "draft"), b"speculate: 'draft' takes a draft model"),
+            (("--speculate", "off", "--draft", DEFAULT_MODEL), b"draft: of no use with speculate='off'"),
+            (("--speculate", "off", "--prompt-lookup-num-tokens", "3"), b"loaded with speculate='off'"),
+            (("--speculate", "mpt"), b"'mpt' is not one of 'auto', 'off', 'mtp'"),
             (
                 ("--prompt-lookup-num-tokens", "2", "--num-beams", "2"),
                 b"speculative decoding does not go with num_beams",

@@ -1,13 +1,14 @@
 """Multi-token prediction heads: the graph computes what the published formulas say, and texts stay the model's own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edgegen import LLM, EngineOptions
+from bench.studies.mtp import opened
+from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.loading import open_graphs
@@ -123,3 +124,38 @@ def test_an_embedding_of_its_own_is_named(subject: Subject, tmp_path: Path) -> N
     said = Listener()
     assert export(str(folder), tmp_path / "bundle", scheme="fp32", progress=said)[0].manifest.mtp is None
     assert any("shared_head.head.weight: not the model's own" in one for one in said.warnings)
+
+
+@pytest.mark.parametrize("kv", ["float32", "int8"])
+@pytest.mark.parametrize("rate", [0.0, 0.6, 1.0])
+def test_texts_are_the_models_own_at_any_acceptance_rate(subject: Subject, rate: float, kv: Any) -> None:
+    """The head's choice is dictated: a random one is never right."""
+    off = EngineOptions(threads=1, kv=kv, speculate="off")
+    prompt = some_ids(subject.bundle, 9, seed=3).tolist()
+    with LLM.load(subject.bundle.path, options=off) as llm:
+        expected = llm.generate(prompt, max_new_tokens=70, eos_token_id=()).token_ids
+        drawn = llm.generate(prompt, max_new_tokens=70, eos_token_id=(), do_sample=True, seed=4).token_ids
+    for answer, options in ((expected, {}), (drawn, {"do_sample": True, "seed": 4})):
+        with opened(subject.bundle, replace(off, speculate="mtp"), [*prompt, *answer], rate) as llm:
+            found = llm.generate(prompt, GenerationOptions(max_new_tokens=70, eos_token_id=(), **options))
+        assert found.token_ids == answer
+        assert found.speculation.proposed
+        assert (found.speculation.accepted > 30) == (rate == 1.0)
+
+
+def test_in_company_and_in_sessions_texts_are_as_alone(subject: Subject) -> None:
+    prompts = [some_ids(subject.bundle, count, seed=count).tolist() for count in (3, 17, 8, 30)]
+    off, on = (EngineOptions(threads=1, speculate=speculate) for speculate in ("off", "mtp"))
+    with LLM.load(subject.bundle.path, options=off) as llm:
+        alone = [llm.generate(prompt, max_new_tokens=40, eos_token_id=()).token_ids for prompt in prompts]
+        continued = llm.generate([*prompts[1], *alone[1][:20], 5], max_new_tokens=20, eos_token_id=()).token_ids
+    with LLM.load(subject.bundle.path, options=on) as llm:
+        streams = [llm.stream(prompt, max_new_tokens=40, eos_token_id=()) for prompt in prompts]
+        for stream, expected in zip(streams, alone, strict=True):
+            assert list(stream)
+            assert stream.result.token_ids == expected
+        again = llm.generate(prompts[3], max_new_tokens=40, eos_token_id=())  # its KV cache is still there
+        assert again.token_ids == alone[3]
+        session = Session()
+        llm.generate(prompts[1], session=session, max_new_tokens=20, eos_token_id=())
+        assert llm.generate([5], session=session, max_new_tokens=20, eos_token_id=()).token_ids == continued

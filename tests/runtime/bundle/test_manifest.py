@@ -127,8 +127,8 @@ def test_every_key_is_needed_but_provenance(raw: dict[str, Any], kind: type[Mani
         less = {key: value for key, value in raw.items() if key != name}
         if name == "provenance":
             assert Manifest.from_json(json.dumps(less)).provenance == {}
-        elif name == "base":
-            assert Manifest.from_json(json.dumps(less)).base is None
+        elif name in ("base", "mtp"):
+            assert getattr(Manifest.from_json(json.dumps(less)), name) is None
         elif name == "format_version":
             assert "format version None" in problems(less)[0]
         else:
@@ -470,3 +470,31 @@ def test_traced_graphs_have_no_fixed_states(raw: dict[str, Any]) -> None:
     kv = with_fixed(raw, FIXED)["variants"][0]["kv"]
     kv["kind"] = "concat"
     assert any("kv.fixed: none expected" in problem for problem in problems(raw))
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"hidden_input": None}, ["mtp.hidden_input: str expected"]),
+        ({"hidden_states": {"name": "hidden", "size": 6}}, ["mtp.hidden_states.size: that of every variant expected"]),
+        ({"prefill": "other.onnx"}, ["mtp.prefill: 'other.onnx' is not among files"]),
+        ({"kv": "none"}, ["mtp.kv: object expected, found str"]),
+    ],
+)
+def test_a_multi_token_prediction_head_takes_the_models_states(
+    raw: dict[str, Any], changed: dict[str, Any], expected: list[str]
+) -> None:
+    variant = raw["variants"][0]
+    variant["hidden_states"] = {"name": "hidden", "size": 4}
+    raw["mtp"] = {**variant, "name": "mtp", "hidden_input": "previous"}
+    read = Manifest.from_json(json.dumps(raw))
+    assert read.mtp is not None
+    assert read.mtp.hidden_input == "previous"
+    assert without_hash(read) == raw
+    raw["mtp"] = {key: value for key, value in {**raw["mtp"], **changed}.items() if value is not None}
+    assert problems(raw) == expected
+
+
+def test_only_heads_take_hidden_states(raw: dict[str, Any]) -> None:
+    raw["variants"][0]["hidden_input"] = "previous"
+    assert problems(raw) == ["variants[0].hidden_input: null expected"]

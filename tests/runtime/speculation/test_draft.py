@@ -206,7 +206,9 @@ def test_other_vocabularies_are_refused(int8_bundle: Bundle, tmp_path: Path) -> 
 
 
 def test_tokens_for_a_draft_need_one(llm: LLM) -> None:
-    with pytest.raises(UsageError, match=r"num_assistant_tokens is for a draft model, and there is none: load one"):
+    with pytest.raises(
+        UsageError, match=r"num_assistant_tokens is for a draft model or a multi-token prediction head, and there"
+    ):
         llm.generate("Zoë", num_assistant_tokens=4)
 
 

@@ -1,0 +1,10 @@
+"""Which bundles propose tokens by their own multi-token prediction head."""
+
+from edgegen.bundle.bundle import Bundle
+from edgegen.options.engine import EngineOptions
+
+
+def uses_mtp_head(bundle: Bundle, options: EngineOptions) -> bool:
+    """Whether the multi-token prediction head of ``bundle`` is to propose tokens, where that runs on the CPU."""
+    there = bundle.manifest.mtp is not None and options.draft is None
+    return options.speculate == "mtp" or (options.speculate == "auto" and there)
