@@ -34,7 +34,7 @@ class Head:
     module: str
     layer: str
     prefix: str
-    names: tuple[str, str, str, str]
+    names: tuple[str, ...]
     hidden_first: bool = False
     normed_output: bool = True
     config: Mapping[str, Any] | None = None
@@ -77,7 +77,7 @@ class ReferenceHead:
         modeling = getattr(getattr(transformers.models, head.module), f"modeling_{head.module}")
         size, last = config.hidden_size, config.num_hidden_layers - 1
         torch.manual_seed(5)
-        norm = type(self._model.model.norm)
+        norm: Any = self._model.model.norm.__class__
         self._norms = [norm(size, config.rms_norm_eps) for _ in range(3)]
         self._projection = torch.nn.Linear(2 * size, size, bias=False)
         self._layer = getattr(modeling, head.layer)(config, last)
@@ -119,8 +119,8 @@ class ReferenceHead:
             positions = torch.arange(count)[None]
             mask = torch.full((count, count), float("-inf")).triu(1)[None, None]
             rotary = model.model.rotary_emb(x, positions)
-            made = self._layer(x, attention_mask=mask, position_ids=positions, position_embeddings=rotary)
-            made = made[0] if isinstance(made, tuple) else made
+            made: Any = self._layer(x, attention_mask=mask, position_ids=positions, position_embeddings=rotary)
+            made = made if torch.is_tensor(made) else made[0]
             final = norm(made)
             return model.lm_head(final)[0].numpy(), (final if self._head.normed_output else made)[0].numpy()
 

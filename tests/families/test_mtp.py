@@ -1,5 +1,6 @@
 """Multi-token prediction heads: the graph computes what the published formulas say, and texts stay the model's own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.loading import open_graphs
+from edgegen.speculation.sources import Speculate
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener, export_to
@@ -42,22 +44,22 @@ def head_of(bundle: Bundle) -> InPlaceRunner:
     return InPlaceRunner(open_graphs(bundle, head, EngineOptions(threads=1)), head, model.vocab_size, 256)
 
 
-def some_ids(bundle: Bundle, count: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.random.default_rng(seed).integers(0, bundle.manifest.model.vocab_size, count)
+def some_ids(bundle: Bundle, count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, bundle.manifest.model.vocab_size, count).tolist()
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 16])
 def test_the_head_computes_what_the_formulas_say(subject: Subject, chunk: int) -> None:
     ids = some_ids(subject.bundle, 17)
-    hidden = subject.reference.hidden(ids)
-    expected, expected_hidden = subject.reference.run(ids[1:], hidden[:-1])
+    hidden = subject.reference.hidden(np.array(ids))
+    expected, expected_hidden = subject.reference.run(np.array(ids[1:]), hidden[:-1])
     runner = head_of(subject.bundle)
     cache = runner.new_cache()
     for start in range(0, 16, chunk):
         part = slice(start, start + chunk)
         found = list[Any]()
         cache.reserve(1, start + chunk)
-        logits = runner.prefill(cache, 0, ids[1:][part].tolist(), lambda one: found.append(one.copy()), hidden[part])  # noqa: B023
+        logits = runner.prefill(cache, 0, ids[1:][part], lambda one: found.append(one.copy()), hidden[part])  # noqa: B023
         np.testing.assert_allclose(logits, expected[start + chunk - 1], rtol=0, atol=1e-3)
         np.testing.assert_allclose(found[0], expected_hidden[part], rtol=0, atol=1e-3)
 
@@ -67,20 +69,21 @@ def test_a_quantized_head_is_near(subject: Subject, scheme: Any, tmp_path: Path)
     """Smoothing moves channels from the final norm into the head, which this head's norm follows."""
     bundle = export(str(subject.checkpoint), tmp_path / "bundle", scheme=scheme)[0]
     ids = some_ids(bundle, 17)
-    hidden = subject.reference.hidden(ids)
-    expected, expected_hidden = subject.reference.run(ids[1:], hidden[:-1])
+    hidden = subject.reference.hidden(np.array(ids))
+    expected, expected_hidden = subject.reference.run(np.array(ids[1:]), hidden[:-1])
     runner, found = head_of(bundle), list[Any]()
     cache = runner.new_cache()
     cache.reserve(1, 16)
-    logits = runner.prefill(cache, 0, ids[1:].tolist(), lambda one: found.append(one.copy()), hidden[:-1])
+    logits = runner.prefill(cache, 0, ids[1:], lambda one: found.append(one.copy()), hidden[:-1])
     most = {"int8": 0.1, "int4": 0.6}[scheme]
     assert np.std(logits - expected[-1]) < most * np.std(expected[-1])
     assert np.std(found[0] - expected_hidden) < most * np.std(expected_hidden)
 
 
 def test_texts_are_the_models_own(subject: Subject) -> None:
-    prompt, answers = some_ids(subject.bundle, 9, seed=3).tolist(), list[Any]()
-    for speculate in ("off", "mtp"):
+    prompt, answers = some_ids(subject.bundle, 9, seed=3), list[list[Sequence[int]]]()
+    choices: tuple[Speculate, ...] = ("off", "mtp")
+    for speculate in choices:
         with LLM.load(subject.bundle.path, options=EngineOptions(threads=1, speculate=speculate)) as llm:
             results = [llm.generate(prompt, max_new_tokens=60), llm.generate(prompt, max_new_tokens=60, seed=2)]
             results.append(llm.generate(prompt, max_new_tokens=60, do_sample=True, seed=2))
@@ -131,21 +134,22 @@ def test_an_embedding_of_its_own_is_named(subject: Subject, tmp_path: Path) -> N
 def test_texts_are_the_models_own_at_any_acceptance_rate(subject: Subject, rate: float, kv: Any) -> None:
     """The head's choice is dictated: a random one is never right."""
     off = EngineOptions(threads=1, kv=kv, speculate="off")
-    prompt = some_ids(subject.bundle, 9, seed=3).tolist()
+    prompt = some_ids(subject.bundle, 9, seed=3)
     with LLM.load(subject.bundle.path, options=off) as llm:
         expected = llm.generate(prompt, max_new_tokens=70, eos_token_id=()).token_ids
         drawn = llm.generate(prompt, max_new_tokens=70, eos_token_id=(), do_sample=True, seed=4).token_ids
-    for answer, options in ((expected, {}), (drawn, {"do_sample": True, "seed": 4})):
+    greedy = GenerationOptions(max_new_tokens=70, eos_token_id=(), do_sample=False)
+    for answer, options in ((expected, greedy), (drawn, replace(greedy, do_sample=True, seed=4))):
         with opened(subject.bundle, replace(off, speculate="mtp"), [*prompt, *answer], rate) as llm:
-            found = llm.generate(prompt, GenerationOptions(max_new_tokens=70, eos_token_id=(), **options))
+            found = llm.generate(prompt, options)
         assert found.token_ids == answer
         assert found.speculation.proposed
         assert (found.speculation.accepted > 30) == (rate == 1.0)
 
 
 def test_in_company_and_in_sessions_texts_are_as_alone(subject: Subject) -> None:
-    prompts = [some_ids(subject.bundle, count, seed=count).tolist() for count in (3, 17, 8, 30)]
-    off, on = (EngineOptions(threads=1, speculate=speculate) for speculate in ("off", "mtp"))
+    prompts = [some_ids(subject.bundle, count, seed=count) for count in (3, 17, 8, 30)]
+    off, on = (EngineOptions(threads=1, speculate="off"), EngineOptions(threads=1, speculate="mtp"))
     with LLM.load(subject.bundle.path, options=off) as llm:
         alone = [llm.generate(prompt, max_new_tokens=40, eos_token_id=()).token_ids for prompt in prompts]
         continued = llm.generate([*prompts[1], *alone[1][:20], 5], max_new_tokens=20, eos_token_id=()).token_ids
