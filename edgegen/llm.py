@@ -144,7 +144,7 @@ class LLM:
         if uses_mtp_head(bundle, options):
             from edgegen.speculation.mtp_head import open_mtp_head
 
-            head = open_mtp_head(bundle, options, runner.device)
+            head = open_mtp_head(bundle, options, runner)
         return cls(bundle, tokenizer, runner, options, draft, head)
 
     def close(self) -> None:

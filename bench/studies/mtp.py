@@ -69,7 +69,7 @@ class DictatedHead(MTPHead):
 def opened(bundle: Bundle, options: EngineOptions, answer: Sequence[int], rate: float | None) -> Generator[LLM]:
     """The model with its head, whose choices are dictated unless the ``rate`` is None."""
     runner, tokenizer = open_model(bundle, options, lambda progress: None)
-    head = None if options.speculate == "off" else open_mtp_head(bundle, options, "cpu")
+    head = None if options.speculate == "off" else open_mtp_head(bundle, options, runner)
     dictated = head if head is None or rate is None else DictatedHead(head, answer, rate)
     with LLM(bundle, tokenizer, runner, options, head=dictated) as llm:
         yield llm

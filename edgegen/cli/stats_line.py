@@ -19,10 +19,17 @@ def stats_line(result: "GenerationResult", load_seconds: float | None = None, ke
             f"{len(result.token_ids)} new tokens, decoded in {t.decode_seconds:.3f} s "
             f"({t.decode_tokens_per_second:.0f} tok/s)"
         ),
-        *([f"{speculation.accepted} of {speculation.proposed} proposed tokens accepted"] if speculation.runs else []),
+        *([_accepted(result)] if speculation.runs else []),
         *([f"kernels {kernels}"] if kernels is not None else []),
         *([f"peak memory {memory / 1e6:.0f} MB"] if memory else []),
         f"ended by {result.finish_reason}" + (f" ({result.matched!r})" if result.matched is not None else ""),
         *([f"seed {result.seed}"] if result.seed is not None else []),
     ]
     return " · ".join(parts)
+
+
+def _accepted(result: "GenerationResult") -> str:
+    """What came of proposals: a step gives one token, and those accepted besides."""
+    speculation, tokens = result.speculation, len(result.token_ids)
+    in_step = tokens / max(1, tokens - speculation.accepted)
+    return f"{speculation.accepted} of {speculation.proposed} proposed tokens accepted, {in_step:.2f} tokens per step"

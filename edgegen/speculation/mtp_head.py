@@ -1,6 +1,6 @@
 """MTPHead: the multi-token prediction head of a bundle, whose weights every sequence shares."""
 
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.graph.external_data import bytes_read
 from edgegen.model.in_place_runner import InPlaceRunner, Logits
+from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_graphs
 from edgegen.options.engine import EngineOptions
@@ -48,22 +49,24 @@ class MTPHead:
         self._runner.close()
 
 
-def open_mtp_head(bundle: Bundle, options: EngineOptions, device: Literal["cpu", "cuda"]) -> MTPHead | None:
-    """The head of ``bundle``, its weights loaded; None on a GPU, unless it is asked for.
+def open_mtp_head(bundle: Bundle, options: EngineOptions, model: Runner[Any]) -> MTPHead | None:
+    """The head of ``bundle``, its weights loaded, for a ``model`` that runs.
+
+    None, unless it is asked for, on a GPU, and where the model would compute several tokens with other bits than one.
 
     Raises:
         UsageError: it is asked for, and the bundle has none, or runs on a GPU.
     """
-    head, model = bundle.manifest.mtp, bundle.manifest.model
+    head, sizes = bundle.manifest.mtp, bundle.manifest.model
     if head is None:
         raise UsageError(
             f"{bundle.path} has no multi-token prediction head: its checkpoint has none that is known, or it was "
             "exported with --no-mtp. Leave speculate='mtp' out."
         )
-    if device == "cuda":
-        if options.speculate == "mtp":
-            raise UsageError("multi-token prediction runs on the CPU: give device='cpu', or leave speculate='mtp' out.")
+    if model.device == "cuda" and options.speculate == "mtp":
+        raise UsageError("multi-token prediction runs on the CPU: give device='cpu', or leave speculate='mtp' out.")
+    if options.speculate == "auto" and (model.device == "cuda" or model.chunk_invariance != "any"):
         return None
-    runner = InPlaceRunner(open_graphs(bundle, head, options), head, model.vocab_size, model.max_context)
+    runner = InPlaceRunner(open_graphs(bundle, head, options), head, sizes.vocab_size, sizes.max_context)
     read = [bytes_read(bundle.file(one.prefill).read_bytes()) for one in (head, bundle.variant_with(options.kv))]
     return MTPHead(runner, read[0] / max(1, read[1]), options.prefill_chunk)

@@ -20,6 +20,8 @@ from tests.export.bundles import Listener, export_to
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.mtp_heads import HEADS, Head, ReferenceHead, write_with_head
 
+_ASKED: tuple[Speculate, ...] = ("auto", "mtp")
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -163,3 +165,15 @@ def test_in_company_and_in_sessions_texts_are_as_alone(subject: Subject) -> None
         session = Session()
         llm.generate(prompts[1], session=session, max_new_tokens=20, eos_token_id=())
         assert llm.generate([5], session=session, max_new_tokens=20, eos_token_id=()).token_ids == continued
+
+
+def test_where_bits_would_differ_it_has_to_be_asked_for(subject: Subject) -> None:
+    prompt = some_ids(subject.bundle, 9)
+    asked = {
+        speculate: LLM.load(subject.bundle.path, options=EngineOptions(threads=1, kernels="stock", speculate=speculate))
+        for speculate in _ASKED
+    }
+    for speculate, llm in asked.items():
+        with llm:
+            proposed = llm.generate(prompt, max_new_tokens=20, eos_token_id=()).speculation.proposed
+        assert bool(proposed) == (speculate == "mtp")
