@@ -81,7 +81,6 @@ class EngineOptions(OptionSet):
         note="`auto` takes the multi-token prediction head of a bundle that has one (`mtp`), unless there is a draft "
         "model (`draft`), and prompt lookup where a request asks for it. `lookup` is prompt lookup for every request, "
         "`off` nothing at all. See [Speculative decoding](speculative-decoding.md).",
-        common=True,
     )
     kv: KVDtype | None = option(
         None,
