@@ -108,11 +108,20 @@ class InterruptedRunner(InPlaceRunner):
         wrapped = InterruptedGraphs(graphs, self.interrupts, states)
         super().__init__(wrapped, variant, model.vocab_size, model.max_context)
 
-    def prefill(self, cache: KVCache, slot: int, ids: Ids[int], on_hidden: OnHidden | None = None) -> Logits:
-        return self._unless_counted(super().prefill(cache, slot, ids, on_hidden))
+    def prefill(
+        self,
+        cache: KVCache,
+        slot: int,
+        ids: Ids[int],
+        on_hidden: OnHidden | None = None,
+        previous: NDArray[np.float32] | None = None,
+    ) -> Logits:
+        return self._unless_counted(super().prefill(cache, slot, ids, on_hidden, previous))
 
-    def decode(self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0) -> Logits:
-        return self._unless_counted(super().decode(cache, ids, first_slot))
+    def decode(
+        self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
+    ) -> Logits:
+        return self._unless_counted(super().decode(cache, ids, first_slot, on_hidden))
 
     def _unless_counted(self, logits: Logits) -> Logits:
         if self.interrupts.left == 0 and self.interrupts.how == "counted":
