@@ -33,8 +33,8 @@ TOKENIZER = "tokenizer.json"
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 """The SentencePiece model's usual name, and T5's."""
 _COMPANIONS = (CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, TEMPLATE, PROCESSORS)
-_OTHER_VOCABULARY = re.compile(r".+\.tiktoken|tekken\.json|tokenizer\.model\.v\d+.*")
-"""Names of vocabularies that only other programs read: tiktoken's, and those of Mistral's own library."""
+_OTHER_VOCABULARY = re.compile(r".+\.tiktoken|tekken\.json|tokenizer\.model\.v\d+.*|rwkv_vocab_v\d+\.txt")
+"""Names of vocabularies that only other programs read: tiktoken's, those of Mistral's own library, and RWKV's."""
 
 
 def tokenizer_files(checkpoint: Checkpoint, warn: Callable[[str], None] = lambda _: None) -> dict[str, bytes]:

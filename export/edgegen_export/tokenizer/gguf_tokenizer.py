@@ -25,6 +25,9 @@ from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
 from edgegen_export.tokenizer.vocabulary_files import merge_problems
 
 _MODEL = "tokenizer.ggml.model"
+_TRIE = "rwkv"
+_LONGEST_FIRST = "it takes the longest token of bytes at each place, which a tokenizer.json cannot say"
+"""Of RWKV's own tokenizers, which look each text up in a trie."""
 _WHOLE = "tokenizer.huggingface.json"
 _TOKENS = "tokenizer.ggml.tokens"
 _TEMPLATE = "tokenizer.chat_template"
@@ -68,7 +71,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         tokenizer = _sentencepiece(read, Algorithm.UNIGRAM, defaults)
     else:
         known = "gpt2 (byte-level BPE), llama (SentencePiece BPE), gemma4 (BPE of letters) or t5 (Unigram)"
-        read.problems.append(f"{_MODEL} is {model!r}, which is not supported: only {known}")
+        reason = f" ({_LONGEST_FIRST})" if model == _TRIE else ""
+        read.problems.append(f"{_MODEL} is {model!r}, which is not supported{reason}: only {known}")
     if tokenizer is None or read.problems:
         raise _refusal(read)
     ids = _ids(read, tokenizer, defaults)
