@@ -228,7 +228,7 @@ def test_a_checkpoint_without_a_vocabulary_has_no_files(tmp_path: Path) -> None:
     assert tokenizer_files(Checkpoint.open(str(folder))) == {}
 
 
-@pytest.mark.parametrize("name", ["qwen.tiktoken", "tekken.json", "tokenizer.model.v3", "rwkv_vocab_v20230424.txt"])
+@pytest.mark.parametrize("name", ["qwen.tiktoken", "tekken.json", "tokenizer.model.v3"])
 def test_a_vocabulary_of_another_program_is_refused_by_name(tmp_path: Path, name: str) -> None:
     folder = write_gpt2(tmp_path / "checkpoint", layout="trainer", n_layer=1)
     (folder / name).write_bytes(b"IQ== 0\n")

@@ -387,7 +387,6 @@ AB = [*LETTERS, ("ab", 0.0, NORMAL)]
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({f"{GGML}.model": "bert"}, "tokenizer.ggml.model is 'bert', which is not supported: only gpt2"),
-    ({f"{GGML}.model": "rwkv"}, "'rwkv', which is not supported (it takes the longest token of bytes at each place"),
     ({f"{GGML}.model": 5}, "tokenizer.ggml.model: a text expected, found 5"),
     ({f"{GGML}.model": "llama"}, "there is no tokenizer.ggml.tokens"),
     ({"tokenizer.huggingface.json": "{"}, "tokenizer.huggingface.json is not a readable tokenizer"),
