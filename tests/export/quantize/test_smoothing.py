@@ -20,7 +20,7 @@ from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.flat_model import Model, ModelLayer
 from tests.export.graph.test_blocks import MODELS
 from tests.families.cases import CASES
-from tests.families.test_rwkv7 import BASE
+from tests.families.rwkv7 import BASE
 
 Array = NDArray[np.float32]
 IDS = np.random.default_rng(0).integers(0, 40, (2, 12))
