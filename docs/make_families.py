@@ -45,8 +45,8 @@ Where sizes are published, the gigabytes are those of the weights, which a bundl
 in int4. A KV cache comes on top.
 
 transformers does not have `bailing_moe`, `baichuan`, `deepseek`, `internlm2`, `mimo`, `minicpm`, `nanbeige`, `openelm`,
-`orion`, `qwen` and `telechat3`: tests compare OpenELM with its published formulas, and each other with a model of
-another family that computes the same of the same weights.
+`orion`, `qwen`, `rwkv7` and `telechat3`: tests compare OpenELM and RWKV-7 with their published formulas, and each other
+with a model of another family that computes the same of the same weights.
 
 WRAPPERS
 

@@ -1,7 +1,10 @@
 """Companion files: tokenizer files, licences and model cards that go along with a model's weights, by name."""
 
-TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"})
-"""Each describes a vocabulary; the last with ``merges.txt``."""
+WORLD = "rwkv_vocab_v20230424.txt"
+"""RWKV's vocabulary, of which there is this one version."""
+
+TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", WORLD})
+"""Each describes a vocabulary; that of JSON with ``merges.txt``."""
 
 TOKENIZER_FILES = TOKENIZERS | {
     "merges.txt",

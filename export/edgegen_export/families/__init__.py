@@ -98,6 +98,7 @@ from edgegen_export.families.qwen3_5 import QWEN3_5, QWEN3_5_WITH_VISION
 from edgegen_export.families.qwen3_5_moe import QWEN3_5_MOE, QWEN3_5_MOE_WITH_VISION
 from edgegen_export.families.qwen3_moe import QWEN3_MOE
 from edgegen_export.families.qwen3_next import QWEN3_NEXT
+from edgegen_export.families.rwkv7 import RWKV7
 from edgegen_export.families.seed_oss import SEED_OSS
 from edgegen_export.families.smollm3 import SMOLLM3
 from edgegen_export.families.solar_open import SOLAR_OPEN
@@ -182,6 +183,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     NEMOTRON_H,
     MAMBA,
     MAMBA2,
+    RWKV7,
     FALCON_MAMBA,
     JAMBA,
     OLMO_HYBRID,

@@ -34,7 +34,7 @@ _OWN = "a reader of its config and the names of its tensors"
 
 _NEEDS: Mapping[str, str] = {
     "attention blocks that several layers share, beside Mamba-1 with heads": "zamba",
-    "time mixing as in RWKV": "rwkv rwkv5 rwkv6 rwkv7",
+    "time mixing as in RWKV before its version 7": "rwkv rwkv5 rwkv6",
     "xLSTM layers": "xlstm",
     "gated linear recurrent units": "recurrent_gemma",
     "lightning attention": "minimax",

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.channel_mix import ChannelMix
 from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.laurel import Laurel
@@ -14,10 +15,12 @@ from edgegen_export.architecture.components.layer_scale import LayerScale
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.components.shared_block import SharedUse
+from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
 from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.channel_mix import channel_mix
 from edgegen_export.graph.experts import expert_mlp
 from edgegen_export.graph.kept_state import fixed_states, kv_layer
 from edgegen_export.graph.latent_attention import latent_attention
@@ -31,6 +34,7 @@ from edgegen_export.graph.per_layer import of_part
 from edgegen_export.graph.repeated import of_layer
 from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, added, norm, normalized
+from edgegen_export.graph.time_mix import time_mix
 
 
 def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: Value, positions: Value) -> Stream:
@@ -67,7 +71,8 @@ def decoder_block(
         with g.scope(f"layers.{layer}"), g.scope("start"):
             stream = started(g, params, config, start, stream)
     if altup is None:
-        return replace(_block(g, params, config, layer, stream, kv, step), others=stream.others)
+        made = _block(g, params, config, layer, stream, kv, step)
+        return made if made.others else replace(made, others=stream.others)
     with g.scope(f"layers.{layer}"), g.scope("altup"):
         streams = predicted(g, params, config, altup, layer, (added(g, stream), *stream.others))
     made = added(g, _block(g, params, config, layer, Stream(streams[altup.active]), kv, step))
@@ -112,7 +117,10 @@ def _block(
     def mix(x: Value) -> Stream:
         assert own.mixer, "a layer that mixes has a mixer"
         with g.scope(own.mixer.name):
-            return mixer(g, params, own.mixer, layer, x, fixed_states(kv, layer))
+            states = fixed_states(kv, layer, own.mixer, config.hidden_size)
+            if isinstance(own.mixer, TimeMix):
+                return time_mix(g, params, own.mixer, layer, x, states, *(stream.others or (NONE,)))
+            return mixer(g, params, own.mixer, layer, x, states)
 
     def attend(x: Value, *, alone: bool = False) -> Stream:
         made: list[Stream] = [] if alone or own.mixer is None else [mix(x)]
@@ -130,14 +138,18 @@ def _block(
             if isinstance(own.mlp, Experts):
                 return expert_mlp(g, params, config, own.mlp, layer, x, residual)
             assert own.mlp, "a layer that thinks has an MLP"
+            if isinstance(own.mlp, ChannelMix):
+                states = fixed_states(kv, layer, own.mlp, config.hidden_size)
+                return channel_mix(g, params, own.mlp, layer, x, states)
             return mlp(g, params, own.mlp, layer, x, use=own.extra(SharedUse))
 
     with g.scope(name):
         match config.block_of(layer):
             case "sequential":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
-                x, residual = norm(g, params, config, replace(attend(x), residual=residual), f"{name}.mlp_norm")
-                return replace(think(x, residual), residual=residual)
+                mixed = attend(x)
+                x, residual = norm(g, params, config, replace(mixed, residual=residual), f"{name}.mlp_norm")
+                return replace(think(x, residual), residual=residual, others=mixed.others)
             case "sandwich":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 post = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")

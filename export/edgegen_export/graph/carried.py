@@ -2,7 +2,8 @@
 
 Arrays [b, t, size] go from layer to layer. The hidden states are their first columns: in a model with several residual
 streams the first of them, which the others follow. Behind them are, where the model has them, what each layer takes of
-embeddings of its own, a second stream that begins at a layer, and the keys and values that later layers read.
+embeddings of its own, a second stream that begins at a layer, such as the values of RWKV's first one, and the keys and
+values that later layers read.
 """
 
 from dataclasses import replace
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import StepInputs
 from edgegen_export.graph.builder import GraphBuilder, Value
@@ -33,7 +35,8 @@ class Carried:
         if per_layer:
             widths |= {_part(i): per_layer.width for i in range(config.num_layers)}
         self._embedded = sum(widths.values())
-        if any(start.second for layer in config.layers if (start := layer.extra(PassStart))):
+        starts = any(start.second for layer in config.layers if (start := layer.extra(PassStart)))
+        if starts or any(isinstance(layer.mixer, TimeMix) for layer in config.layers):
             self._others.append(_SECOND)
             widths[_SECOND] = config.hidden_size
         for i in config.sources:

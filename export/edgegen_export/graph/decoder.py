@@ -23,6 +23,7 @@ from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.kept_state import past_name
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import per_layer_inputs, table_rows
 from edgegen_export.graph.query_scale import query_scale
@@ -74,7 +75,7 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
             if one.source is not None
         ),
         fixed=tuple(
-            FixedState(i, f"past_{name}.{i}", f"present_{name}.{i}", shape)
+            FixedState(i, past_name(name, i), f"present_{name}.{i}", shape)
             for i, layer in enumerate(config.layers)
             for one in layer.components
             for name, shape in one.states(config.hidden_size).items()

@@ -78,8 +78,9 @@ def read_by_delta_rule(
     return read
 
 
-def of_length_one(g: GraphBuilder, x: Value, heads: int, size: int) -> Value:
-    """Each of the ``heads`` of x [b, t, heads · size] over its length: an RMS norm whose weight is ``size ** -0.5``."""
+def of_length_one(g: GraphBuilder, x: Value, heads: int, size: int, tiny: float = _TINY) -> Value:
+    """Each of the ``heads`` of x [b, t, heads · size] over its length, to whose square ``tiny`` is added: an RMS norm
+    whose weight is ``size ** -0.5``."""
     weight = g.constant(np.full(size, size**-0.5, np.float32))
-    even = norm_operator(g, Norm("rms", _TINY / size), g.op.Reshape(x, g.axes(0, 0, heads, size)), weight)
+    even = norm_operator(g, Norm("rms", tiny / size), g.op.Reshape(x, g.axes(0, 0, heads, size)), weight)
     return g.op.Reshape(even, g.axes(0, 0, heads * size))

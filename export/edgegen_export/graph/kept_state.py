@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import KVLayer, KVSpec
+from edgegen_export.architecture.components.component import Component
 
 
 def kv_layer(kv: KVSpec, layer: int) -> KVLayer:
@@ -18,6 +19,12 @@ def kv_layer(kv: KVSpec, layer: int) -> KVLayer:
     return next(one for one in kv.layers if one.layer == layer)
 
 
-def fixed_states(kv: KVSpec, layer: int) -> tuple[FixedState, ...]:
-    """The fixed states of a layer."""
-    return tuple(state for state in kv.fixed if state.layer == layer)
+def fixed_states(kv: KVSpec, layer: int, own: Component, hidden: int) -> tuple[FixedState, ...]:
+    """The fixed states of a layer's component; ``hidden``: the model's hidden size."""
+    names = {past_name(name, layer) for name in own.states(hidden)}
+    return tuple(state for state in kv.fixed if state.past in names)
+
+
+def past_name(name: str, layer: int) -> str:
+    """The input of a layer's fixed state."""
+    return f"past_{name}.{layer}"

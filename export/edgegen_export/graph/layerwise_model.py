@@ -24,7 +24,7 @@ from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.carried import Carried
 from edgegen_export.graph.decoder import rotary_tables, step_inputs
-from edgegen_export.graph.kept_state import fixed_states, kv_layer
+from edgegen_export.graph.kept_state import kv_layer
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.graph.per_layer import per_layer_inputs
@@ -178,7 +178,8 @@ class LayerwiseModel:
         for table in tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
         model = _with_constants(g.model(), params.constants)
-        run = LayerRun(model, self._kv, cache, fixed_states(self._kv, layer), params.feeds() | rotary, taps)
+        states = [state for state in self._kv.fixed if state.layer == layer]
+        run = LayerRun(model, self._kv, cache, states, params.feeds() | rotary, taps)
         try:
             yield run
         finally:

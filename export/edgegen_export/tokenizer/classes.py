@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from edgegen_export.tokenizer.longest_match import END_OF_TEXT
 from edgegen_export.tokenizer.sentencepiece_model import SentencePieceModel
 from edgegen_export.tokenizer.sentencepiece_tokenizer import (
     gemma_tokenizer,
@@ -76,6 +77,7 @@ TOKENIZER_CLASSES: Mapping[str, TokenizerClass] = {
     "GPT2Tokenizer": _GPT2,
     "CodeGenTokenizer": _GPT2,
     "GPTNeoXTokenizer": TokenizerClass(from_vocabulary=neox_tokenizer, specials=_END_OF_TEXT, ends="always"),
+    "RwkvTokenizer": TokenizerClass(specials=dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)),
     "CohereTokenizer": TokenizerClass(
         specials={"bos_token": "<BOS_TOKEN>", "eos_token": "<|END_OF_TURN_TOKEN|>", "unk_token": "<UNK>"},
         ends="always",

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from edgegen.errors import CheckpointError, did_you_mean
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.checkpoint.companions import MORE_TEMPLATES
+from edgegen_export.checkpoint.companions import MORE_TEMPLATES, WORLD
 from edgegen_export.checkpoint.text_file import without_mark
 from edgegen_export.checkpoint.weight_files import listed
 from edgegen_export.tokenizer.chat_templates import PROCESSORS, TEMPLATE, settle_templates, templates_of
 from edgegen_export.tokenizer.classes import TOKENIZER_CLASSES, UNNAMED, TokenizerClass, class_name
 from edgegen_export.tokenizer.completion import complete
 from edgegen_export.tokenizer.gguf_tokenizer import has_tokenizer, tokenizer_from_gguf
+from edgegen_export.tokenizer.longest_match import read_world, world_tokenizer
 from edgegen_export.tokenizer.sentencepiece_model import read_sentencepiece
 from edgegen_export.tokenizer.settings import (
     ADDED_TOKENS,
@@ -41,7 +42,8 @@ def tokenizer_files(checkpoint: Checkpoint, warn: Callable[[str], None] = lambda
     """Name → contents. The ``tokenizer.json`` alone gives the same ids as transformers with all files.
 
     The checkpoint's own file is copied unchanged where that holds. Without one it is converted from
-    ``tokenizer.model``, ``vocab.json`` and ``merges.txt``, or GGUF metadata. Empty if the checkpoint has no tokenizer.
+    ``tokenizer.model``, ``vocab.json`` and ``merges.txt``, RWKV's vocabulary, or GGUF metadata. Empty if the checkpoint
+    has no tokenizer.
     ``warn`` hears of a chat template that is left out, and of ids that are not transformers'.
 
     Raises:
@@ -49,9 +51,9 @@ def tokenizer_files(checkpoint: Checkpoint, warn: Callable[[str], None] = lambda
     """
     if has_tokenizer(checkpoint.metadata):
         return tokenizer_from_gguf(checkpoint.metadata)
-    sources = (TOKENIZER, *_SENTENCEPIECE, VOCABULARY, MERGES)
+    sources = (TOKENIZER, *_SENTENCEPIECE, VOCABULARY, MERGES, WORLD)
     found = {name: path.read_bytes() for name in sources if (path := checkpoint.file(name))}
-    if not {TOKENIZER, *_SENTENCEPIECE} & found.keys() and not {VOCABULARY, MERGES} <= found.keys():
+    if not {TOKENIZER, *_SENTENCEPIECE, WORLD} & found.keys() and not {VOCABULARY, MERGES} <= found.keys():
         _refuse_other_vocabularies(checkpoint)
         return {}
     found = {name: data if name in _SENTENCEPIECE else without_mark(data, name) for name, data in found.items()}
@@ -134,6 +136,8 @@ def _made(
     model = next((file for file in _SENTENCEPIECE if file in found), None)
     if kind.from_sentencepiece and model:
         return kind.from_sentencepiece(read_sentencepiece(found[model], model), settings)
+    if WORLD in found:
+        return world_tokenizer(read_world(found[WORLD], WORLD), settings)
     if kind.from_vocabulary and {VOCABULARY, MERGES} <= found.keys():
         return kind.from_vocabulary(read_vocabulary(found[VOCABULARY], found[MERGES]), settings)
     there = " and ".join(sorted(found))

@@ -11,6 +11,7 @@ from edgegen_export.fields import Fields
 from edgegen_export.tokenizer.added_token import AddedToken
 from edgegen_export.tokenizer.components import SPACE_MARK, bpe, byte_fallback_decoder, byte_level, template
 from edgegen_export.tokenizer.components import replace as replace_text
+from edgegen_export.tokenizer.longest_match import longest_match
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from edgegen_export.tokenizer.sentencepiece_model import (
     Algorithm,
@@ -66,8 +67,13 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
     elif model == "t5":
         defaults, add_eos = _UNIGRAM_IDS, True
         tokenizer = _sentencepiece(read, Algorithm.UNIGRAM, defaults)
+    elif model == "rwkv":
+        tokenizer = _longest_tokens(read)
     else:
-        known = "gpt2 (byte-level BPE), llama (SentencePiece BPE), gemma4 (BPE of letters) or t5 (Unigram)"
+        known = (
+            "gpt2 (byte-level BPE), llama (SentencePiece BPE), gemma4 (BPE of letters), t5 (Unigram) or "
+            "rwkv (longest tokens)"
+        )
         read.problems.append(f"{_MODEL} is {model!r}, which is not supported: only {known}")
     if tokenizer is None or read.problems:
         raise _refusal(read)
@@ -137,6 +143,25 @@ def _marked_bpe(read: Fields) -> TokenizerJson | None:
         normalizer=replace_text(" ", SPACE_MARK),
         decoder=byte_fallback_decoder(drop_first_space=False),
     )
+    _add_symbols(tokenizer, pieces)
+    return tokenizer
+
+
+def _longest_tokens(read: Fields) -> TokenizerJson | None:
+    """RWKV's: the longest token at each place; a token's text is what Python writes for its bytes, without quotes."""
+    pieces = _pieces(read, scored=False)
+    tokens, others = dict[int, bytes](), dict[int, str]()
+    for i, piece in pieces.items():
+        if piece.type != PieceType.NORMAL:
+            others[i] = piece.text
+            continue
+        try:
+            tokens[i] = piece.text.encode("latin-1").decode("unicode_escape").encode("latin-1")
+        except (UnicodeDecodeError, UnicodeEncodeError):
+            read.problems.append(f"token {i}, {piece.text!r}, is not what Python writes for bytes")
+    if read.problems:
+        return None
+    tokenizer = longest_match(tokens, others)
     _add_symbols(tokenizer, pieces)
     return tokenizer
 

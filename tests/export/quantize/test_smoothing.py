@@ -12,6 +12,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.families import FAMILIES
+from edgegen_export.families.rwkv7 import RWKV7
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoothed
@@ -19,6 +20,7 @@ from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.flat_model import Model, ModelLayer
 from tests.export.graph.test_blocks import MODELS
 from tests.families.cases import CASES
+from tests.families.rwkv7 import BASE
 
 Array = NDArray[np.float32]
 IDS = np.random.default_rng(0).integers(0, 40, (2, 12))
@@ -66,7 +68,7 @@ def logits(tensors: Mapping[str, LazyTensor], config: DecoderConfig) -> Array:
     return reference.logits(hidden.reshape(-1, hidden.shape[-1]))
 
 
-SHARED = MODELS["shared keys and values"].config()
+MORE = (("shared values", MODELS["shared keys and values"].config()), ("rwkv7", RWKV7.read_config(BASE)))
 
 
 def all_pairs(config: DecoderConfig) -> list[Pair]:
@@ -75,9 +77,7 @@ def all_pairs(config: DecoderConfig) -> list[Pair]:
 
 
 @pytest.mark.parametrize("biases", [True, False])
-@pytest.mark.parametrize(
-    "config", [pytest.param(config, id=name) for name, config in (*decoders(), ("shared values", SHARED))]
-)
+@pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in (*decoders(), *MORE)])
 def test_the_logits_stay(config: DecoderConfig, biases: bool) -> None:
     tensors = random_tensors(config, biases)
     before, rng = logits(tensors, config), np.random.default_rng(2)

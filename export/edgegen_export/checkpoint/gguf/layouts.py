@@ -255,6 +255,30 @@ class Parameter(Layout):
 
 
 @dataclass(frozen=True, slots=True)
+class Blends(Layout):
+    """The shares of several blends, one after the other on the first axis; the original has a tensor for each of
+    ``parts``, whose name stands for ``{part}``, with two axes before its own."""
+
+    parts: str = ""
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        hidden = tensor.shape[-1]
+        rows = tensor.reshaped((len(self.parts), hidden))
+        return {
+            self.theirs.replace("{part}", part): rows.take(k, k + 1).reshaped((1, 1, hidden))
+            for k, part in enumerate(self.parts)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ByNetHead(Layout):
+    """A parameter of each head that is a row in the original, and one vector here."""
+
+    def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
+        return {self.theirs: tensor.reshaped((heads.net.keys, heads.net.key_size))}
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertRows(Layout):
     """Matrices of experts on an axis; in the original one below the other, each ``transposed`` or as it is."""
 

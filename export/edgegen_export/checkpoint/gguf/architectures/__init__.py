@@ -78,6 +78,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import (
     SEED_OSS,
 )
 from edgegen_export.checkpoint.gguf.architectures.phi import PHI2, PHI3
+from edgegen_export.checkpoint.gguf.architectures.rwkv import RWKV7
 from edgegen_export.checkpoint.gguf.architectures.squared_relu import ARCEE, JAIS2, NEMOTRON
 from edgegen_export.checkpoint.gguf.architectures.with_vision import HUNYUAN_VL, PADDLEOCR, QWEN2VL, QWEN3VL, QWEN3VLMOE
 
@@ -158,6 +159,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "qwen35moe": QWEN35MOE,
     "qwen3vl": QWEN3VL,
     "qwen3vlmoe": QWEN3VLMOE,
+    "rwkv7": RWKV7,
     "seed_oss": SEED_OSS,
     "smollm3": SMOLLM3,
     "stablelm": STABLELM,

@@ -1,0 +1,123 @@
+"""RWKV-7's time mixing of a decoder graph, instead of attention, over two fixed states.
+
+The recurrence is a stock ``Scan`` over the tokens, whose bits are the same however a text is cut; ``LinearAttention``
+cannot say it, since what a token removes, what decays and what it writes have a vector each.
+
+Shapes: b rows (batch), t new tokens per row, h heads, c channels of a head, i = h · c channels of all.
+"""
+
+import numpy as np
+
+from edgegen.bundle.layer_state import FixedState
+from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.architecture.components.time_mix import TimeMix
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.gated_delta_net import of_length_one
+from edgegen_export.graph.mamba2 import split
+from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.reductions import total
+from edgegen_export.graph.stream import Stream, norm_of_groups
+from edgegen_export.graph.token_shift import blend, change
+
+_TINY = 1e-24
+"""Added to the square of a length that is divided by."""
+
+
+def time_mix(
+    g: GraphBuilder,
+    params: Parameters,
+    own: TimeMix,
+    layer: int,
+    x: Value,
+    states: tuple[FixedState, ...],
+    first_value: Value,
+) -> Stream:
+    """``out((norm(y) + bonus) · gate)``, y what :class:`TimeMix` says of projections of x [b, t, d].
+
+    ``states``: x of the last token [b, 1, d], and the recurrence's [b, h, c, c]; ``first_value``: v [b, t, i] of the
+    first layer, which the stream takes on. Returns the output projection without its bias, which the stream adds.
+    """
+    module = f"layers.{layer}.{own.name}"
+    shift, state = states
+    changed = change(g, x, shift)
+    blends = {part: blend(g, params, x, changed, f"{module}.shift_{part}") for part in own.parts}
+
+    def projected(name: str, x: Value) -> Value:
+        return linear(g, params.matrix(f"{module}.{name}"), x, params.bias(f"{module}.{name}"))
+
+    def weighed(x: Value, name: str) -> Value:
+        return g.op.Mul(x, g.weight(params.vector(f"{module}.{name}")))
+
+    r, k = (projected(part, blends[part]) for part in "rk")
+    w = projected("w", g.op.Tanh(projected("w_in", blends["w"])))
+    rate = g.op.Sigmoid(projected("rate", projected("rate_in", blends["rate"])))
+    gate = projected("gate", g.op.Sigmoid(projected("gate_in", blends["gate"])))
+    of_value = tuple(f"layers.{layer}.{name}" for name in own.of_value)
+    v = linear(g, params.matrix(*of_value), blends["v"], params.bias(*of_value))
+    if own.first:
+        first_value = v
+    else:
+        v, low = split(g, v, own.channels, own.mix_rank)
+        v = g.op.Add(v, g.op.Mul(g.op.Sub(first_value, v), g.op.Sigmoid(projected("mix", low))))
+    decay = g.op.Exp(g.op.Mul(g.op.Sigmoid(w), g.constant(np.array(-own.largest_decay, np.float32))))
+    unit = of_length_one(g, weighed(k, "key_scale"), own.heads, own.head_dim, _TINY)
+    less = g.op.Sub(g.op.Mul(k, rate), k)
+    k = g.op.Add(k, weighed(less, "key_rate"))
+
+    with g.scope("scan"):
+        shape = ["batch", *state.shape]
+        past = g.input(state.past, "float32", shape)
+        removed = g.op.Neg(g.op.Mul(unit, rate))
+        y, present = _scanned(g, f"{module}.scan", own, past, decay, (removed, k), unit, v, r)
+        g.output(state.present, present, "float32", shape)
+    even = norm_of_groups(g, Norm("layer", own.eps), y, own.heads, own.head_dim)
+    bias = params.bias(f"{module}.norm")
+    assert bias, "a norm by head has a bias"
+    y = g.op.Add(weighed(even, "norm.weight"), g.weight(bias))
+    by_head = g.axes(0, 0, own.heads, own.head_dim)
+    bonus = total(g, g.op.Reshape(weighed(g.op.Mul(r, k), "bonus"), by_head), own.head_dim)
+    bonus = g.op.Reshape(g.op.Mul(bonus, g.op.Reshape(v, by_head)), g.axes(0, 0, own.channels))
+    made = linear(g, params.matrix(f"{module}.out"), g.op.Mul(g.op.Add(y, bonus), gate))
+    return Stream(NONE, made, params.bias(f"{module}.out"), others=(first_value,))
+
+
+def _scanned(
+    g: GraphBuilder,
+    name: str,
+    own: TimeMix,
+    past: Value,
+    decay: Value,
+    columns: tuple[Value, Value],
+    unit: Value,
+    v: Value,
+    r: Value,
+) -> tuple[Value, Value]:
+    """``S = decay · S + columns · (unit S; v)`` and ``y = r S`` for each token: (y [b, t, i], the last S).
+
+    ``past``: the first S [b, h, c, c]; the others [b, t, i].
+    """
+    column, row = (g.axes(0, 0, own.heads, *sizes) for sizes in ((own.head_dim, 1), (1, own.head_dim)))
+    one = GraphBuilder(name)
+    with one.scope(name):
+        wide, tall, two, flat = (["batch", own.heads, *sizes] for sizes in (["c", "c"], ["c", 1], ["c", 2], [1, "c"]))
+        state = one.input(f"{name}.state", "float32", wide)
+        kept, both = one.input(f"{name}.decay", "float32", tall), one.input(f"{name}.columns", "float32", two)
+        taking, value, reading = (one.input(f"{name}.{part}", "float32", flat) for part in ("unit", "v", "r"))
+        rows = one.op.Concat(one.op.MatMul(taking, state), value, axis=2)
+        after = one.op.Add(one.op.Mul(state, kept), one.op.MatMul(both, rows))
+        one.output(f"{name}.after", after, "float32", wide)
+        one.output(f"{name}.y", one.op.MatMul(reading, Value(f"{name}.after")), "float32", flat)
+    tall_ones = [g.op.Reshape(decay, column), g.op.Concat(*(g.op.Reshape(x, column) for x in columns), axis=4)]
+    present, y = g.node(
+        "Scan",
+        [past, *tall_ones, *(g.op.Reshape(x, row) for x in (unit, v, r))],
+        2,
+        attributes={
+            "body": one.graph(f"{name}.after", f"{name}.y"),
+            "num_scan_inputs": 5,
+            "scan_input_axes": [1] * 5,
+            "scan_output_axes": [1],
+        },
+    )
+    return g.op.Reshape(y, g.axes(0, 0, own.channels)), present
