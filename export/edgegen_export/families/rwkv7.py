@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.channel_mix import ChannelMix
+from edgegen_export.architecture.components.mlp import Activation
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.architecture.config import DecoderConfig, Layer
@@ -13,6 +14,7 @@ from edgegen_export.families.mamba2 import ANY_LENGTH
 from edgegen_export.families.shared import ACTIVATIONS, named
 
 _RANKS = ("decay", "a", "v", "gate")
+_ACTIVATIONS: dict[str, Activation] = {"sqrelu": "relu2", **ACTIVATIONS}
 
 
 def read_rwkv7(read: ConfigReader) -> DecoderConfig:
@@ -23,7 +25,7 @@ def read_rwkv7(read: ConfigReader) -> DecoderConfig:
     read.refuse("attn", (), "layers of attention are not supported")
     eps = read.number("norm_eps", least=0)
     mixer = TimeMix(heads, size, *(read.positive(f"{name}_low_rank_dim") for name in _RANKS), eps=size * eps)
-    activation = read.choice("hidden_act", {"sqrelu": "relu2", **ACTIVATIONS}, "sqrelu")
+    activation = read.choice("hidden_act", _ACTIVATIONS, "sqrelu")
     mlp = ChannelMix(_width(read, hidden), activation)
     read.ignore("attn_mode", "fuse_norm", "fuse_cross_entropy", "fuse_linear_cross_entropy", "use_l2warp")
     layer = Layer(mixer=mixer, mlp=mlp)
