@@ -33,6 +33,8 @@ from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariable
 Floats = NDArray[np.float32]
 Config = Mapping[str, Any]
 
+BF16 = 30
+"""bfloat16, as ggml numbers it."""
 MASKS = (".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq")
 """Buffers that old checkpoints carry along."""
 
@@ -81,6 +83,9 @@ def quantize(floats: Path, target: Path, kind: str) -> None:
     api: Any = importlib.import_module("llama_cpp")
     params = api.llama_model_quantize_default_params()
     params.ftype = getattr(api, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    # As 8 or 4 bits llama.cpp would lay the matrices of heads out for AMX, and then refuse to multiply by them.
+    kept = (api.llama_model_tensor_override * 2)((b"attn_[kv]_b\\.weight", BF16))
+    params.tt_overrides = kept
     if api.llama_model_quantize(str(floats).encode(), str(target).encode(), ctypes.byref(params)):
         raise SystemExit(f"llama.cpp cannot store {floats.name} as {kind}")
 
