@@ -93,6 +93,15 @@ FLOAT_INLINE Floats tanh_of(Floats x) {
   return chosen(a < floats(0.625f), small, with_sign_of(large, x));
 }
 
+/* -log(1 + e to the power of x). log(1 + e) is 2 atanh(s), s = e / (2 + e), which is at most a third: its series. */
+FLOAT_INLINE Floats negative_softplus_of(Floats x) {
+  Floats e = exp_of(-magnitude(x)), s = e / (2.0f + e), q = s * s;
+  Floats p = floats(1.0f / 15);
+  for (int n = 13; n > 1; n -= 2) p = FMA(p, q, floats(1.0f / (float)n));
+  Floats log = FMA((s + s) * q, p, s + s);
+  return -(chosen(x < floats(0), floats(0), x) + log);
+}
+
 /* The part of a normal distribution that lies beyond |x|: exp(-x * x / 2) * t * p(t), t = 1 / (1 + 5/16 |x|), p fitted
  * to within 1.2e-8 of erfcx(|x| / sqrt(2)) / 2 up to 14.5, where floats end. */
 FLOAT_INLINE Floats normal_tail_of(Floats x) {

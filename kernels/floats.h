@@ -1,4 +1,4 @@
-/* Norms and activations: what is computed, and the functions of each instruction set that compute it.
+/* Norms, activations and scans: what is computed, and the functions of each instruction set that compute it.
  *
  * The arithmetic is the same on every instruction set, so that results have the same bits:
  *   - Sums over a row are added in 16 floats, element i in that of i % 16, in ascending order; then the upper eight are
@@ -10,6 +10,8 @@
  *   - Activations are functions of float_math.h; a gate is multiplied in last.
  *   - Gated linear units: y = (up + offset) * (g * logistic(alpha * g)), g = gate, at most limit, and up within it.
  *   - Softmax: e = exp(x - max), divided by their sum, which is added in ascending order.
+ *   - Scans: h = fma(taken, written, h * exp(step * rate)) for each number of a channel, and y the sum of read * h by
+ *     fma, in ascending order.
  */
 #ifndef EDGEGEN_FLOATS_H
 #define EDGEGEN_FLOATS_H
@@ -32,6 +34,7 @@ typedef enum {
   SILU,      /* x * logistic(x) */
   TANH,
   RELU,
+  NEGATIVE_SOFTPLUS, /* -log(1 + e to the power of x) */
   ACTIVATIONS
 } Activation;
 
@@ -39,6 +42,16 @@ typedef enum {
 typedef struct {
   float alpha, offset, limit;
 } Glu;
+
+/* A row of tokens that each channel remembers in numbers of its own. */
+typedef struct {
+  size_t tokens, width, state; /* channels, and numbers of one */
+  const float *rate;           /* [state][width] */
+  const float *step, *written; /* [tokens][width] */
+  const float *taken, *read;   /* [tokens][state] */
+  float *h;                    /* [state][width]: before, and then after */
+  float *y;                    /* [tokens][width] */
+} Scan;
 
 typedef struct {
   const char *name;
@@ -52,6 +65,8 @@ typedef struct {
   void (*weigh)(float *scores, size_t count);
   /* y[i] = fma(factor, x[i], y[i]). */
   void (*add)(float *y, const float *x, float factor, size_t count);
+  /* The channels from `first` to `last`. */
+  void (*scan)(const Scan *scan, size_t first, size_t last);
 } FloatKernels;
 
 /* Those of the instruction set whose matrix kernels have that name. */

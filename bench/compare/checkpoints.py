@@ -24,6 +24,17 @@ from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariable
 
 END_OF_TEXT = "<|endoftext|>"
 
+SPREADS = {
+    "mixer.conv1d.weight": (0.0, 0.3),
+    "mixer.x_proj.weight": (0.0, 0.05),
+    "mixer.dt_proj.bias": (-4.0, 1.0),
+    "mixer.A_log": (1.0, 0.8),
+    "mixer.D": (1.0, 0.2),
+    "mixer.out_proj.weight": (0.0, 0.003),
+}
+"""Mean and standard deviation of a Mamba's tensors, by the end of their name: with those of the others its states would
+hardly count."""
+
 
 class Sizes(Protocol):
     """The sizes that a checkpoint is written from."""
@@ -116,9 +127,10 @@ def write_checkpoint(folder: Path, shape: Sizes = Shape(), *, seed: int = 0, tok
     tensors: dict[str, NDArray[np.float32]] = {}
     for name, dims in shape.tensors():
         std = 0.02 / sqrt(2 * shape.layers) if name.endswith("c_proj.weight") else 0.02
+        mean = 1.0 if len(dims) == 1 and name.endswith("weight") else 0.0
+        mean, std = next((spread for end, spread in SPREADS.items() if name.endswith(end)), (mean, std))
         values = rng.standard_normal(prod(dims), dtype=np.float32).reshape(dims) * np.float32(std)
-        is_norm = len(dims) == 1 and name.endswith("weight")
-        tensors[name] = values + np.float32(1) if is_norm else values
+        tensors[name] = values + np.float32(mean) if mean else values
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
     _write_json(folder / "config.json", _config(shape))

@@ -1,4 +1,4 @@
-"""GPT-2, Llama, LFM2 and Qwen3.5 in float32 NumPy: the expected logits that every runtime is checked against."""
+"""The shapes' models in float32 NumPy: the expected logits that every runtime is checked against."""
 
 from abc import ABC, abstractmethod
 from math import pi, sqrt
@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from bench.compare.checkpoints import Shape
-from bench.compare.shapes import Lfm2Shape, LlamaShape, Qwen35Shape, read_shape
+from bench.compare.routed_shapes import Experts, GlmLiteShape, LingShape
+from bench.compare.shapes import Lfm2Shape, LlamaShape, MambaShape, Qwen35Shape, read_shape
 
 Array = NDArray[np.float32]
-S = TypeVar("S", LlamaShape, Lfm2Shape, Qwen35Shape)
+N = TypeVar("N", LlamaShape, Lfm2Shape, Qwen35Shape, GlmLiteShape, LingShape, MambaShape)
+S = TypeVar("S", LlamaShape, Lfm2Shape, Qwen35Shape, GlmLiteShape, LingShape)
 
 
 class NumpyModel(ABC):
@@ -34,6 +36,12 @@ class NumpyModel(ABC):
                 return Lfm2(folder, shape)
             case Qwen35Shape():
                 return Qwen35(folder, shape)
+            case GlmLiteShape():
+                return GlmLite(folder, shape)
+            case LingShape():
+                return Ling(folder, shape)
+            case MambaShape():
+                return Mamba(folder, shape)
 
     @abstractmethod
     def logits(self, ids: NDArray[np.int64]) -> Array:
@@ -67,12 +75,34 @@ class GPT2(NumpyModel):
         return scaled * self._tensors[f"{name}.weight"] + self._tensors[f"{name}.bias"]
 
 
-class RotaryModel(NumpyModel, Generic[S]):
-    """What models with rotary positions and RMS norms share."""
+class NormedModel(NumpyModel, Generic[N]):
+    """What models with RMS norms share."""
 
-    def __init__(self, folder: Path, shape: S) -> None:
+    def __init__(self, folder: Path, shape: N) -> None:
         super().__init__(folder)
         self._shape = shape
+
+    def _mlp(self, x: Array, gate: str, up: str, down: str) -> Array:
+        return self._linear(_silu(self._linear(x, gate)) * self._linear(x, up), down)
+
+    def _linear(self, x: Array, name: str) -> Array:
+        return x @ self._tensors[f"{name}.weight"].T + self._tensors.get(f"{name}.bias", np.float32(0))
+
+    def _norm(self, x: Array, name: str, eps: float | None = None) -> Array:
+        """With the ``eps`` of the whole model, unless another is given."""
+        square = np.square(x).mean(-1, keepdims=True)
+        return x / np.sqrt(square + np.float32(eps or self._shape.eps)) * self._tensors[f"{name}.weight"]
+
+    def _mixed(self, x: Array, name: str) -> Array:
+        """A causal convolution over each channel of [t, channels]."""
+        kernel = self._tensors[f"{name}.weight"][:, 0]  # [channels, taps], the last is the newest
+        padded = np.pad(x, ((kernel.shape[1] - 1, 0), (0, 0)))
+        taps = (padded[n : n + len(x)] * kernel[:, n] for n in range(kernel.shape[1]))
+        return sum(taps, np.zeros_like(x)) + self._tensors.get(f"{name}.bias", np.float32(0))
+
+
+class RotaryModel(NormedModel[S]):
+    """What models with rotary positions share."""
 
     def _heads(self, x: Array, name: str) -> Array:
         """[t, width] → [heads, t, head_dim]"""
@@ -93,15 +123,25 @@ class RotaryModel(NumpyModel, Generic[S]):
         attended = _attend(*rotated, v.repeat(group, 0))
         return self._linear(attended if gate is None else attended * gate, output)
 
-    def _mlp(self, x: Array, gate: str, up: str, down: str) -> Array:
-        return self._linear(_silu(self._linear(x, gate)) * self._linear(x, up), down)
+    def _gated_mlp(self, x: Array, mlp: str) -> Array:
+        return self._mlp(x, *(f"{mlp}.{name}_proj" for name in ("gate", "up", "down")))
 
-    def _linear(self, x: Array, name: str) -> Array:
-        return x @ self._tensors[f"{name}.weight"].T + self._tensors.get(f"{name}.bias", np.float32(0))
-
-    def _norm(self, x: Array, name: str) -> Array:
-        square = np.square(x).mean(-1, keepdims=True)
-        return x / np.sqrt(square + np.float32(self._shape.eps)) * self._tensors[f"{name}.weight"]
+    def _experts(self, x: Array, mlp: str, own: Experts, bias: str) -> Array:
+        """Experts, chosen with the ``bias`` of each from the best groups, weighed without it."""
+        scores = _sigmoid(self._linear(x, f"{mlp}.gate"))  # [t, experts]
+        choice = scores + self._tensors[f"{mlp}.gate.{bias}"]
+        groups = choice.reshape(len(x), own.groups, -1)
+        best = np.argsort(-np.sort(groups, -1)[..., -2:].sum(-1), -1)[:, : own.best_groups]
+        left = np.full_like(groups, -np.inf)
+        np.put_along_axis(left, best[..., None], np.take_along_axis(groups, best[..., None], 1), 1)
+        chosen = np.argsort(-left.reshape(len(x), -1), -1)[:, : own.per_token]
+        weights = np.take_along_axis(scores, chosen, -1)
+        weights = weights / weights.sum(-1, keepdims=True) * np.float32(own.scale)
+        result = self._gated_mlp(x, f"{mlp}.shared_experts")
+        for expert in np.unique(chosen):
+            rows, places = np.nonzero(chosen == expert)
+            result[rows] += self._gated_mlp(x[rows], f"{mlp}.experts.{expert}") * weights[rows, places, None]
+        return result
 
 
 class Llama(RotaryModel[LlamaShape]):
@@ -139,10 +179,7 @@ class Lfm2(RotaryModel[Lfm2Shape]):
 
     def _convolution(self, x: Array, layer: str) -> Array:
         before, after, inputs = np.split(self._linear(x, f"{layer}.conv.in_proj"), 3, axis=-1)
-        kernel = self._tensors[f"{layer}.conv.conv.weight"][:, 0]  # [width, taps], the last is the newest
-        padded = np.pad(before * inputs, ((kernel.shape[1] - 1, 0), (0, 0)))
-        taps = (padded[n : n + len(x)] * kernel[:, n] for n in range(kernel.shape[1]))
-        return self._linear(after * sum(taps, np.zeros_like(x)), f"{layer}.conv.out_proj")
+        return self._linear(after * self._mixed(before * inputs, f"{layer}.conv.conv"), f"{layer}.conv.out_proj")
 
 
 class Qwen35(RotaryModel[Qwen35Shape]):
@@ -173,11 +210,7 @@ class Qwen35(RotaryModel[Qwen35Shape]):
 
     def _net(self, x: Array, layer: str) -> Array:
         t, heads, size, net = len(x), self._shape.net_heads, self._shape.net_size, f"{layer}.linear_attn"
-        inputs = self._linear(x, f"{net}.in_proj_qkv")
-        kernel = self._tensors[f"{net}.conv1d.weight"][:, 0]  # [channels, taps], the last is the newest
-        padded = np.pad(inputs, ((kernel.shape[1] - 1, 0), (0, 0)))
-        taps = (padded[n : n + t] * kernel[:, n] for n in range(kernel.shape[1]))
-        mixed = _silu(sum(taps, np.zeros_like(inputs)))
+        mixed = _silu(self._mixed(self._linear(x, f"{net}.in_proj_qkv"), f"{net}.conv1d"))
         q, k, v = (part.reshape(t, heads, size) for part in np.split(mixed, 3, axis=-1))
         q, k = _unit(q) / np.float32(sqrt(size)), _unit(k)
         beta = _sigmoid(self._linear(x, f"{net}.in_proj_b"))  # [t, heads]
@@ -191,6 +224,91 @@ class Qwen35(RotaryModel[Qwen35Shape]):
             outputs[n] = (q[n, :, None] @ state)[:, 0]
         gate = self._linear(x, f"{net}.in_proj_z").reshape(t, heads, size)
         return self._linear((self._norm(outputs, f"{net}.norm") * _silu(gate)).reshape(t, -1), f"{net}.out_proj")
+
+
+class GlmLite(RotaryModel[GlmLiteShape]):
+    """GLM-4.7-Flash: keys and values of each head made of a latent, and of each token's position."""
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        x = self._tensors["model.embed_tokens.weight"][ids]  # [t, width]
+        for i in range(self._shape.layers):
+            layer = f"model.layers.{i}"
+            x = x + self._attention(self._norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn")
+            normed, mlp = self._norm(x, f"{layer}.post_attention_layernorm"), f"{layer}.mlp"
+            sparse = i > 0
+            x = x + (
+                self._experts(normed, mlp, self._shape.experts, "e_score_correction_bias")
+                if sparse
+                else self._gated_mlp(normed, mlp)
+            )
+        return self._tensors["lm_head.weight"] @ self._norm(x[-1], "model.norm")
+
+    def _attention(self, x: Array, attention: str) -> Array:
+        own = self._shape
+        low = self._norm(self._linear(x, f"{attention}.q_a_proj"), f"{attention}.q_a_layernorm", 1e-6)
+        q = self._heads(low, f"{attention}.q_b_proj")
+        latent, turning = np.split(self._linear(x, f"{attention}.kv_a_proj_with_mqa"), [own.latent], axis=-1)
+        latent = self._norm(latent, f"{attention}.kv_a_layernorm", 1e-6)
+        both = self._linear(latent, f"{attention}.kv_b_proj").reshape(len(x), own.heads, -1).swapaxes(0, 1)
+        keys = np.broadcast_to(self._pairs_turned(turning[None]), (own.heads, len(x), own.rotated))
+        q = np.concatenate([q[..., : own.plain], self._pairs_turned(q[..., own.plain :])], -1)
+        k = np.concatenate([both[..., : own.plain], keys], -1)
+        return self._linear(_attend(q, k, both[..., own.plain :]), f"{attention}.o_proj")
+
+    def _pairs_turned(self, x: Array) -> Array:
+        """Of neighbours, which become halves."""
+        return self._rotate(np.concatenate([x[..., ::2], x[..., 1::2]], -1))
+
+
+class Ling(RotaryModel[LingShape]):
+    """Ling 2.0: normalized queries and keys that rotate in part, in a matrix with the values."""
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        x = self._tensors["model.word_embeddings.weight"][ids]  # [t, width]
+        for i in range(self._shape.layers):
+            layer = f"model.layers.{i}"
+            x = x + self._attention(self._norm(x, f"{layer}.input_layernorm"), f"{layer}.attention")
+            normed, mlp = self._norm(x, f"{layer}.post_attention_layernorm"), f"{layer}.mlp"
+            sparse = i > 0
+            x = x + (
+                self._experts(normed, mlp, self._shape.experts, "expert_bias")
+                if sparse
+                else self._gated_mlp(normed, mlp)
+            )
+        return self._tensors["lm_head.weight"] @ self._norm(x[-1], "model.norm")
+
+    def _attention(self, x: Array, attention: str) -> Array:
+        heads, kv_heads = self._shape.heads, self._shape.kv_heads
+        packed = self._heads(x, f"{attention}.query_key_value")
+        q, k, v = np.split(packed, [heads, heads + kv_heads])
+        q, k = (self._norm(part, f"{attention}.{name}_layernorm") for part, name in ((q, "query"), (k, "key")))
+        return self._attended(q, k, v, f"{attention}.dense")
+
+
+class Mamba(NormedModel[MambaShape]):
+    """Mamba: selective state spaces (Gu and Dao 2023, arXiv:2312.00752)."""
+
+    def logits(self, ids: NDArray[np.int64]) -> Array:
+        x = self._tensors["backbone.embeddings.weight"][ids]  # [t, width]
+        for i in range(self._shape.layers):
+            layer = f"backbone.layers.{i}"
+            x = x + self._mixer(self._norm(x, f"{layer}.norm"), f"{layer}.mixer")
+        return self._tensors["backbone.embeddings.weight"] @ self._norm(x[-1], "backbone.norm_f")
+
+    def _mixer(self, x: Array, mixer: str) -> Array:
+        rank, size = self._shape.rank, self._shape.state
+        inputs, gate = np.split(self._linear(x, f"{mixer}.in_proj"), 2, axis=-1)
+        mixed = _silu(self._mixed(inputs, f"{mixer}.conv1d"))  # [t, inner]
+        low, writing, reading = np.split(self._linear(mixed, f"{mixer}.x_proj"), [rank, rank + size], axis=-1)
+        steps = np.logaddexp(0, self._linear(low, f"{mixer}.dt_proj"))  # [t, inner]
+        rates = -np.exp(self._tensors[f"{mixer}.A_log"])  # [inner, state]
+        state, outputs = np.zeros_like(rates), np.empty_like(mixed)
+        for n in range(len(x)):
+            written = (steps[n] * mixed[n])[:, None] * writing[n]
+            state = state * np.exp(steps[n, :, None] * rates) + written
+            outputs[n] = state @ reading[n]
+        outputs += mixed * self._tensors[f"{mixer}.D"]
+        return self._linear(outputs * _silu(gate), f"{mixer}.out_proj")
 
 
 def _unit(x: Array) -> Array:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.compare.checkpoints import Shape, Sizes
+from bench.compare.routed_shapes import Experts, GlmLiteShape, LingShape
 
 
 @dataclass(frozen=True)
@@ -314,14 +315,104 @@ class Qwen35Shape(GroupedShape):
         }
 
 
-def read_shape(folder: Path) -> Shape | LlamaShape | Lfm2Shape | Qwen35Shape:
+@dataclass(frozen=True)
+class MambaShape:
+    """The sizes of a Mamba with a tied head: layers that are a selective state space and nothing else.
+
+    ``state``: the numbers that each of the ``inner`` channels remembers. ``rank``: what its time steps are made of.
+    """
+
+    layers: int
+    width: int
+    inner: int
+    state: int
+    rank: int
+    vocab: int
+    context: int = 1048576
+    kernel: int = 4
+    eps: float = 1e-5
+    tokenizer_class: str = "PreTrainedTokenizerFast"
+
+    @classmethod
+    def read(cls, folder: Path) -> "MambaShape":
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return cls(
+            config["num_hidden_layers"],
+            config["hidden_size"],
+            config["intermediate_size"],
+            config["state_size"],
+            config["time_step_rank"],
+            config["vocab_size"],
+            config["max_position_embeddings"],
+            config["conv_kernel"],
+            config["layer_norm_epsilon"],
+        )
+
+    @property
+    def weights_per_token(self) -> int:
+        """Matrix weights that one decode step has to read, the tied head included."""
+        mixer = self.inner * (3 * self.width + 2 * self.rank + 3 * self.state)
+        return self.layers * mixer + self.vocab * self.width
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and shapes; matrices are [out, in]."""
+        yield "backbone.embeddings.weight", (self.vocab, self.width)
+        for i in range(self.layers):
+            layer = f"backbone.layers.{i}"
+            mixer = f"{layer}.mixer"
+            yield f"{layer}.norm.weight", (self.width,)
+            yield f"{mixer}.in_proj.weight", (2 * self.inner, self.width)
+            yield f"{mixer}.conv1d.weight", (self.inner, 1, self.kernel)
+            yield f"{mixer}.conv1d.bias", (self.inner,)
+            yield f"{mixer}.x_proj.weight", (self.rank + 2 * self.state, self.inner)
+            yield f"{mixer}.dt_proj.weight", (self.inner, self.rank)
+            yield f"{mixer}.dt_proj.bias", (self.inner,)
+            yield f"{mixer}.A_log", (self.inner, self.state)
+            yield f"{mixer}.D", (self.inner,)
+            yield f"{mixer}.out_proj.weight", (self.width, self.inner)
+        yield "backbone.norm_f.weight", (self.width,)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "architectures": ["MambaForCausalLM"],
+            "model_type": "mamba",
+            "hidden_act": "silu",
+            "layer_norm_epsilon": self.eps,
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.width,
+            "intermediate_size": self.inner,
+            "expand": self.inner // self.width,
+            "state_size": self.state,
+            "time_step_rank": self.rank,
+            "conv_kernel": self.kernel,
+            "use_bias": False,
+            "use_conv_bias": True,
+            "max_position_embeddings": self.context,
+            "tie_word_embeddings": True,
+        }
+
+
+AnyShape = Shape | LlamaShape | Lfm2Shape | Qwen35Shape | GlmLiteShape | LingShape | MambaShape
+
+
+def read_shape(folder: Path) -> AnyShape:
     """The shape of the checkpoint in `folder`."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if config["model_type"] == "lfm2":
-        return Lfm2Shape.read(folder)
-    if config["model_type"] == "qwen3_5_text":
-        return Qwen35Shape.read(folder)
-    return Shape.read(folder) if config["model_type"] == "gpt2" else LlamaShape.read(folder)
+    match config["model_type"]:
+        case "gpt2":
+            return Shape.read(folder)
+        case "lfm2":
+            return Lfm2Shape.read(folder)
+        case "qwen3_5_text":
+            return Qwen35Shape.read(folder)
+        case "glm4_moe_lite":
+            return GlmLiteShape.read(folder)
+        case "bailing_moe":
+            return LingShape.read(folder)
+        case "mamba":
+            return MambaShape.read(folder)
+        case _:
+            return LlamaShape.read(folder)
 
 
 @dataclass(frozen=True)
@@ -339,6 +430,16 @@ SHAPES = {
     "L": Named("LFM2-350M", Lfm2Shape(16, 1024, 16, 8, 4608)),
     "L12": Named("LFM2.5-1.2B", Lfm2Shape(16, 2048, 32, 8, 8192)),
     "Q35": Named("Qwen3.5-0.8B", Qwen35Shape(24, 1024, 8, 2, 3584, 256, 16, 128)),
+    # Of the next two the first layers, and a vocabulary cut as much, so that the head has its share of a token.
+    "GLM": Named(
+        "GLM-4.7-Flash, 3 of its 47 layers",
+        GlmLiteShape(3, 2048, 20, 10240, Experts(64, 4, 1536, 1.8, 1, 1), 768, 512, 192, 64, 256, vocab=10240),
+    ),
+    "LING": Named(
+        "Ling-mini-2.0, 3 of its 20 layers",
+        LingShape(3, 2048, 16, 4, 128, 5120, Experts(256, 8, 512, 2.5, 8, 4), vocab=24576),
+    ),
+    "M": Named("Mamba-130M", MambaShape(24, 768, 1536, 16, 48, 50280)),
 }
 
 DENSE = ("G", "S", "Q")

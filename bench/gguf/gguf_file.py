@@ -18,13 +18,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGUFWriter, LlamaFileType, TokenType, get_tensor_name_map
+from gguf import (
+    MODEL_ARCH,
+    MODEL_ARCH_NAMES,
+    ExpertGatingFuncType,
+    GGUFWriter,
+    LlamaFileType,
+    TokenType,
+    get_tensor_name_map,
+)
 from numpy.typing import NDArray
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
 Floats = NDArray[np.float32]
 Config = Mapping[str, Any]
 
+BF16 = 30
+"""bfloat16, as ggml numbers it."""
 MASKS = (".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq")
 """Buffers that old checkpoints carry along."""
 
@@ -38,6 +48,8 @@ class Layout:
     describe: Callable[[GGUFWriter, Config], None]
     rearrange: Callable[[str, Floats, Config], Floats]
     """Of a tensor by its name in the checkpoint."""
+    gather: Callable[[dict[str, Floats], Config], dict[str, Floats]] = lambda tensors, config: tensors
+    """Tensors that a file has together or apart, by names that have a place in it; done before."""
 
 
 def write_gguf(checkpoint: Path, target: Path) -> None:
@@ -52,7 +64,7 @@ def write_gguf(checkpoint: Path, target: Path) -> None:
     _add_tokenizer(writer, checkpoint / "tokenizer.json", config, layout.pre_tokenizer)
     names = get_tensor_name_map(layout.arch, layers)
     tied = config.get("tie_word_embeddings", layout.arch == MODEL_ARCH.GPT2)
-    for name, tensor in sorted(load_file(checkpoint / "model.safetensors").items()):
+    for name, tensor in sorted(layout.gather(load_file(checkpoint / "model.safetensors"), config).items()):
         if name.endswith(MASKS) or (tied and name == "lm_head.weight"):
             continue
         stored = names.get_name(name.replace(".dt_bias", ".dt_proj.bias"), try_suffixes=(".weight", ".bias"))
@@ -71,6 +83,9 @@ def quantize(floats: Path, target: Path, kind: str) -> None:
     api: Any = importlib.import_module("llama_cpp")
     params = api.llama_model_quantize_default_params()
     params.ftype = getattr(api, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    # As 8 or 4 bits llama.cpp would lay the matrices of heads out for AMX, and then refuse to multiply by them.
+    kept = (api.llama_model_tensor_override * 2)((b"attn_[kv]_b\\.weight", BF16))
+    params.tt_overrides = kept
     if api.llama_model_quantize(str(floats).encode(), str(target).encode(), ctypes.byref(params)):
         raise SystemExit(f"llama.cpp cannot store {floats.name} as {kind}")
 
@@ -160,6 +175,91 @@ def _qwen3_5(writer: GGUFWriter, config: Config) -> None:
     writer.add_full_attention_interval(4)
 
 
+def _routed(writer: GGUFWriter, config: Config, count: str, shared: str) -> None:
+    """What is said of experts that are routed as in DeepSeek-V3."""
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_expert_count(config[count])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    if config["n_group"] > 1:
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
+    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    writer.add_expert_shared_feed_forward_length(config["moe_intermediate_size"] * config[shared])
+    writer.add_expert_shared_count(config[shared])
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_expert_weights_norm(config["norm_topk_prob"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+
+
+def _glm4_moe_lite(writer: GGUFWriter, config: Config) -> None:
+    """A key is a latent and what turns, a value the latent; the sizes of those that heads have are said apart."""
+    _sizes(writer, config)
+    _routed(writer, config, "n_routed_experts", "n_shared_experts")
+    latent, turning = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_kv_lora_rank(latent)
+    writer.add_rope_dimension_count(turning)
+    writer.add_head_count_kv(1)
+    writer.add_key_length(latent + turning)
+    writer.add_value_length(latent)
+    writer.add_key_length_mla(config["qk_nope_head_dim"] + turning)
+    writer.add_value_length_mla(config["v_head_dim"])
+
+
+def _bailing_moe(writer: GGUFWriter, config: Config) -> None:
+    _sizes(writer, config)
+    _routed(writer, config, "num_experts", "num_shared_experts")
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_dimension_count(int(config["head_dim"] * config["partial_rotary_factor"]))
+
+
+def _mamba(writer: GGUFWriter, config: Config) -> None:
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_layer_norm_rms_eps(config["layer_norm_epsilon"])
+    writer.add_ssm_conv_kernel(config["conv_kernel"])
+    writer.add_ssm_inner_size(config["intermediate_size"])
+    writer.add_ssm_state_size(config["state_size"])
+    writer.add_ssm_time_step_rank(config["time_step_rank"])
+
+
+def _experts_together(tensors: dict[str, Floats], config: Config) -> dict[str, Floats]:
+    """The matrices of a layer's experts on an axis of their own, and the biases of the choice as parameters."""
+    found: dict[str, Floats] = {}
+    for name in [*tensors]:
+        tensor = tensors.pop(name)  # only one copy of the experts is kept
+        before, _, after = name.partition(".experts.")
+        number, _, matrix = after.partition(".")
+        if not after:
+            biases = {".e_score_correction_bias": ".e_score_correction.bias", ".expert_bias": ".expert_bias.bias"}
+            end = next((end for end in biases if name.endswith(end)), "")
+            found[name.removesuffix(end) + biases.get(end, "")] = tensor
+            continue
+        count = config.get("n_routed_experts") or config["num_experts"]
+        together = found.setdefault(f"{before}.experts.{matrix}", np.empty((count, *tensor.shape), np.float32))
+        together[int(number)] = tensor
+    return found
+
+
+def _heads_apart(tensors: dict[str, Floats], config: Config) -> dict[str, Floats]:
+    """Of latents the matrix of each head's key, turned, and that of its value."""
+    found = _experts_together(tensors, config)
+    for name in [name for name in found if ".kv_b_proj." in name]:
+        matrix = found.pop(name)
+        heads = matrix.reshape(config["num_attention_heads"], -1, matrix.shape[1])
+        keys, values = np.split(heads, [config["qk_nope_head_dim"]], axis=1)
+        found[name.replace("kv_b_proj", "k_b_proj")] = keys.swapaxes(1, 2)
+        found[name.replace("kv_b_proj", "v_b_proj")] = values
+    return found
+
+
 def _outputs_first(name: str, values: Floats, config: Config) -> Floats:
     """Its matrices are [in, out]."""
     matrix = name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
@@ -189,13 +289,18 @@ def _taps_together(name: str, values: Floats, config: Config) -> Floats:
     return values[:, 0] if name.endswith("conv.conv.weight") else values
 
 
-def _as_computed(name: str, values: Floats, config: Config) -> Floats:
-    """Rates and norms as they multiply, kernels without the axis of their one channel."""
+def _rates(name: str, values: Floats, config: Config) -> Floats:
+    """Rates as they multiply, kernels without the axis of their one channel."""
     if name.endswith(".A_log"):
         return -np.exp(values)
+    return values[:, 0] if name.endswith("conv1d.weight") else values
+
+
+def _as_computed(name: str, values: Floats, config: Config) -> Floats:
+    """Norms too."""
     if name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
         return values + 1
-    return values[:, 0] if name.endswith("conv1d.weight") else values
+    return _rates(name, values, config)
 
 
 def _as_it_is(name: str, values: Floats, config: Config) -> Floats:
@@ -209,6 +314,9 @@ LAYOUTS: dict[str, Layout] = {
     "qwen2": Layout(MODEL_ARCH.QWEN2, "qwen2", _llama, _as_it_is),
     "lfm2": Layout(MODEL_ARCH.LFM2, "lfm2", _lfm2, _taps_together),
     "qwen3_5_text": Layout(MODEL_ARCH.QWEN35, "qwen2", _qwen3_5, _as_computed),
+    "glm4_moe_lite": Layout(MODEL_ARCH.DEEPSEEK2, "glm4", _glm4_moe_lite, _as_it_is, _heads_apart),
+    "bailing_moe": Layout(MODEL_ARCH.BAILINGMOE2, "bailingmoe2", _bailing_moe, _as_it_is, _experts_together),
+    "mamba": Layout(MODEL_ARCH.MAMBA, "gpt-2", _mamba, _rates),
 }
 """By ``model_type``."""
 

@@ -17,6 +17,8 @@ from edgegen.graph.protobuf import (
     packed_integers,
     values,
 )
+from edgegen.graph.selective_scan import with_selective_scan
+from edgegen.graph.softplus import with_softplus
 from edgegen.graph.ternary import with_ternary
 
 _GRAPH, _OPSET_IMPORT = 7, 8
@@ -95,8 +97,8 @@ def with_kernels(graph: bytes) -> bytes:
 
     They are ``BlockMatMul`` for ``MatMulNBits`` and for all nodes of a ternary matrix, ``BlockGather``
     for ``GatherBlockQuantized``, ``BlockExperts`` for ``QMoE``, ``CachedAttention`` (and ``CachedAttentionInt8``) for
-    ``GroupQueryAttention``, those of :func:`with_float_kernels`, and ``FusedLayers`` for several of them that follow
-    one another.
+    ``GroupQueryAttention``, ``SelectiveScan`` for the ``Scan`` of a Mamba-1 mixer, those of :func:`with_float_kernels`
+    and :func:`with_softplus`, and ``FusedLayers`` for several of them that follow one another.
 
     Raises:
         ValueError: that is no graph.
@@ -115,13 +117,13 @@ def _body_with_kernels(body: bytes) -> bytes:
     results = [next(values(payload, _VALUE_NAME)) for number, payload, _ in parts if number == _RESULT]
 
     rewriter = _Rewriter(tensors, nodes)
-    rewritten = [rewriter.node(node) for node in nodes]
     floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
+    rewritten = [with_selective_scan(rewriter.node(node), floats) for node in nodes]
     before = with_float_kernels(rewritten, floats, results)
     constants = {name: (tensor.stored, tensor.shape) for name, tensor in tensors.items()}
-    ternary = with_ternary(before, constants, results)
-    gone = {name for old, new in zip(before, ternary, strict=True) if old and old is not new for name in old.inputs}
-    rewritten = with_fused_layers(ternary, results)
+    after = with_ternary(with_softplus(before, constants, results), constants, results)
+    gone = {name for old, new in zip(before, after, strict=True) if old and old is not new for name in old.inputs}
+    rewritten = with_fused_layers(after, results)
     rewritten = _without_unused_casts(rewritten, results)
     unused = _unused(rewritten, {*rewriter.shared, *gone})
 

@@ -32,7 +32,7 @@ def test_an_unknown_peer_is_named_with_those_there_are() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--shapes", "G,X"], "no such shape: X (there are G, S, Q, L, L12, Q35)"),
+        (["--shapes", "G,X"], "no such shape: X (there are G, S, Q, L, L12, Q35, GLM, LING, M)"),
         (["--python", "vllm=python"], "no such environment: vllm (there are ctranslate2, "),
     ],
 )

@@ -14,8 +14,9 @@ from gguf import GGUFReader
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
 from bench.compare.checkpoints import Shape, write_checkpoint
-from bench.compare.peers.llama_cpp import kv_heads
-from bench.compare.shapes import Lfm2Shape, Qwen35Shape
+from bench.compare.peers.llama_cpp import kept_numbers, kv_heads
+from bench.compare.routed_shapes import Experts, GlmLiteShape, LingShape
+from bench.compare.shapes import AnyShape, Lfm2Shape, MambaShape, Qwen35Shape
 from bench.gguf.gguf_file import LAYOUTS, write_gguf
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families.qwen3_5 import QWEN3_5
@@ -68,6 +69,19 @@ _NEOX_LAYER = {
     "post_attention_layernorm": (WIDTH,),
 }
 
+NEWER: dict[str, tuple[AnyShape, int]] = {
+    "glm4_moe_lite": (
+        GlmLiteShape(2, 64, 3, 96, Experts(8, 3, 32, 1.8, 1, 1), 24, 32, 12, 8, 16, vocab=VOCAB, context=64),
+        2 * (32 + 8),
+    ),
+    "bailing_moe": (
+        LingShape(2, 64, 6, 2, 16, 96, Experts(12, 3, 32, 2.5, 4, 2), vocab=VOCAB, context=64),
+        2 * 2 * 2 * 16,
+    ),
+    "mamba": (MambaShape(2, 64, 128, 16, 4, vocab=VOCAB, context=64), 0),
+}
+"""Shapes of the comparison, and how many numbers a KV cache keeps of a token: of latents one for keys and values."""
+
 
 def _shapes(family: str) -> dict[str, tuple[int, ...]]:
     if family == "gpt_neox":
@@ -90,7 +104,7 @@ def _random_checkpoint(folder: Path, family: str) -> None:
         save_file(tensors, folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("family", sorted(LAYOUTS.keys() - {"lfm2", "qwen3_5_text"}))
+@pytest.mark.parametrize("family", sorted(LAYOUTS.keys() - {"lfm2", "qwen3_5_text", *NEWER}))
 def test_the_file_holds_the_checkpoint(tmp_path: Path, family: str) -> None:
     _random_checkpoint(tmp_path / "checkpoint", family)
     write_gguf(tmp_path / "checkpoint", tmp_path / "model.gguf")
@@ -132,6 +146,25 @@ def test_the_file_of_gated_delta_nets_holds_the_checkpoint(tmp_path: Path) -> No
     wanted_config, found = (QWEN3_5.read_config(config) for config in (shape.config(), restored.config))
     assert found.layers == wanted_config.layers
     assert kv_heads(GGUFReader(tmp_path / "model.gguf")) == [0, 0, 0, 2]
+
+
+@pytest.mark.parametrize("family", list(NEWER))
+def test_the_file_of_experts_and_states_holds_the_checkpoint(tmp_path: Path, family: str) -> None:
+    """But for rates, which the file has as they multiply, and the class of GLM-4.7-Flash, which is DeepSeek's there."""
+    shape, kept = NEWER[family]
+    write_checkpoint(tmp_path / "checkpoint", shape)
+    write_gguf(tmp_path / "checkpoint", tmp_path / "model.gguf")
+    restored = Checkpoint.open(str(tmp_path / "model.gguf"))
+    wanted = load_file(tmp_path / "checkpoint/model.safetensors")
+    assert restored.tensors.keys() == wanted.keys()
+    for name, values in wanted.items():
+        atol = 3e-7 if name.endswith("A_log") else 0
+        np.testing.assert_allclose(restored.tensors[name].read(), values, rtol=0, atol=atol, err_msg=name)
+    said = {key: value for key, value in shape.config().items() if key in restored.config}
+    differs = {key for key, value in said.items() if restored.config[key] != pytest.approx(value)}
+    assert differs <= {"model_type", "architectures"}
+    assert len(said) > 8
+    assert kept_numbers(GGUFReader(tmp_path / "model.gguf")) == kept
 
 
 @pytest.mark.parametrize("family", list(CONFIGS))

@@ -77,22 +77,22 @@ KEPT = {
 }
 """By layer, what is kept; and the bytes of a row."""
 
-CHOICE = {b"LogSoftmax", b"Sigmoid", b"Exp", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
+CHOICE = {b"Sigmoid", b"Exp", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
 OPERATORS = {
     "lfm2": set[bytes](),
     "lfm2_moe": {b"QMoE", *CHOICE},
     "lfm3": {b"Sigmoid"},
     "gemma3n_text": set[bytes](),
     "nemotron_h": {
-        *(b"LinearAttention", b"LogSoftmax", b"Sigmoid"),
+        *(b"LinearAttention", b"Sigmoid"),
         *(b"TopK", b"OneHot", b"GatherElements", b"ReduceSum", b"Squeeze"),
     },
     "gemma4_text": set[bytes](),
     "deepseek_v3": {b"QMoE", b"RotaryEmbedding", b"Transpose", *CHOICE},
-    "qwen3_next": {b"LinearAttention", b"LogSoftmax", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
-    "kimi_linear": (delta := {b"LinearAttention", b"LogSoftmax", b"QMoE", b"Transpose", *CHOICE}),
+    "qwen3_next": {b"LinearAttention", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
+    "kimi_linear": (delta := {b"LinearAttention", b"QMoE", b"Transpose", *CHOICE}),
     "bailing_hybrid": delta | {b"RotaryEmbedding", b"OneHot", b"Greater", b"Squeeze"},
-    "mamba": (scanned := {b"Scan", b"LogSoftmax", b"Neg", b"Squeeze"}),
+    "mamba": (scanned := {b"Neg", b"Squeeze"}),
     "falcon_mamba": scanned,
     "rwkv7": {b"Scan", b"Neg", b"Exp", b"Tanh", b"Sigmoid"},
     "hrm_text": {b"Sigmoid"},
@@ -140,13 +140,12 @@ def test_the_manifest_says_what_layers_keep(family: str, bundle: Bundle) -> None
 def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known.
 
-    A row of LogSoftmax and a head of LinearAttention are computed by one thread, token by token; a Scan computes each
-    element by itself, and sums the numbers of a state in their order; Sigmoid gives a value the same bits
-    wherever it stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice of experts
+    A head of LinearAttention is computed by one thread, token by token; Sigmoid gives a value the same bits wherever it
+    stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice of experts
     only negates and moves numbers, and adds up two of them, or adds up and compares integers.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
-    more = OPERATORS.get(family, {b"LinearAttention", b"LogSoftmax", b"Sigmoid"})
+    more = OPERATORS.get(family, {b"LinearAttention", b"Sigmoid"})
     assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *more}
 
 

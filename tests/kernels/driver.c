@@ -362,6 +362,25 @@ static void run_norm(int64_t width, int64_t rows, int centered, int lying) {
   run(&edgegen_norm, &info, &context, 2);
 }
 
+/* lying: 1 rates, 2 channels, 3 numbers. */
+static void run_scan(int64_t rows, int64_t tokens, int64_t count, int64_t width, int lying) {
+  OrtKernelInfo info = {0};
+  OrtKernelContext context = {0};
+  const int64_t line[] = {rows, tokens, 1, width};
+  const int64_t column[] = {rows, tokens, count, 1}, row[] = {rows, tokens, 1, count};
+  const int64_t past[] = {rows, count - (lying == 3), width};
+  context.inputs[0] = shaped(numbers(rows * past[1] * width, 16, 0), 3, past);
+  context.inputs[1] = shaped(numbers(rows * tokens * width, 8, 0.5f), 4, line);
+  context.inputs[2] = shaped(numbers(rows * tokens * (width - (lying == 2)), 16, 0), 4,
+                             (int64_t[]){rows, tokens, 1, width - (lying == 2)});
+  context.inputs[3] = shaped(numbers(rows * tokens * count, 16, 0), 4, column);
+  context.inputs[4] = shaped(numbers(rows * tokens * count, 16, 0), 4, row);
+  info.initializers[5] = numbers(count * width - (lying == 1), 16, -1);
+  printf("scan rows=%lld tokens=%lld numbers=%lld width=%lld: ", (long long)rows, (long long)tokens, (long long)count,
+         (long long)width);
+  run(&edgegen_selective_scan, &info, &context, 2);
+}
+
 static void run_activation(int64_t width, int64_t rows, int kind, int gate) {
   OrtKernelInfo info = {.names = {"kind", "gate_axis"}, .values = {kind, gate}};
   OrtKernelContext context = {0};
@@ -500,7 +519,9 @@ static void run_others(void) {
   for (int lying = 1; lying <= 3; lying++) run_gather(96, 10, 32, 8, lying);
   for (int kind = 0; kind < 8; kind++) run_norm(1 + 13 * kind, 1 + 5 * kind, kind & 1, 0);
   for (int lying = 1; lying <= 2; lying++) run_norm(20, 3, 1, lying);
-  for (int kind = 0; kind < 10; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 5, kind > 4);
+  for (int kind = 0; kind < 12; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 6, kind > 5);
+  for (int kind = 0; kind < 10; kind++) run_scan(1 + kind % 3, kind * kind, 1 + 7 * (kind % 6), 1 + 37 * kind, 0);
+  for (int lying = 1; lying <= 3; lying++) run_scan(2, 3, 16, 20, lying);
   for (int kind = 0; kind < 16; kind++) {
     static const int64_t ROWS[] = {1, 2, 1, 7, 13, 1, 40, 70};
     run_fused(20 + 37 * (kind / 2), 9 + 21 * (kind % 5), ROWS[kind % 8], kind & 1 ? 4 : 8, kind >> 1 & 1, kind >> 2 & 1,

@@ -8,7 +8,7 @@ import ctypes
 import importlib
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run
 
 PLAIN = "plain"
 CACHE = "cache.json"
-"""Beside a converted model: the heads of its keys, by layer, and how wide one is; null where that is usual."""
+"""Beside a converted model: how many numbers it keeps of a token."""
 KINDS = {"": "Q8_0", PLAIN: "Q8_0", "q4": "Q4_0"}
 """Quantization by variant."""
 
@@ -54,12 +54,7 @@ class LlamaCppModel(SteppedModel):
 
     def _kv_bytes(self, path: Path) -> int:
         """Its context has a cache for all positions from the start, zeros: keys and values in float16."""
-        model = self._llama.model
-        layers, heads = self._api.llama_model_n_layer(model), self._api.llama_model_n_head(model)
-        found, size = cast("tuple[int | list[int] | None, int | None]", json.loads(path.with_name(CACHE).read_text()))
-        rows = sum(found) if isinstance(found, list) else layers * (heads if found is None else found)
-        width = size or self._api.llama_model_n_embd(model) // heads
-        return 2 * 2 * rows * width * self._api.llama_n_ctx(self._one)
+        return 2 * json.loads(path.with_name(CACHE).read_text()) * self._api.llama_n_ctx(self._one)
 
     def _room_for(self, rows: int) -> Any:
         """A context for that many sequences, each as long as a single one."""
@@ -94,6 +89,18 @@ class LlamaCppModel(SteppedModel):
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self._llama.n_vocab(),))
 
 
+def kept_numbers(reader: Any) -> int:
+    """How many numbers the keys and values of a token are, in all layers together."""
+    heads, found = field_of(reader, "attention.head_count"), kv_heads(reader)
+    if not heads:
+        return 0
+    layers = field_of(reader, "block_count")
+    rows = sum(found) if isinstance(found, list) else layers * (heads if found is None else found)
+    width = field_of(reader, "attention.key_length") or field_of(reader, "embedding_length") // heads
+    latent = field_of(reader, "attention.key_length_mla") is not None  # is key and value at once
+    return rows * width * (1 if latent else 2)
+
+
 def kv_heads(reader: Any) -> int | list[int] | None:
     """Of each layer, or by layer; None: as many as heads."""
     interval, found = field_of(reader, "full_attention_interval"), field_of(reader, "attention.head_count_kv")
@@ -118,7 +125,7 @@ class LlamaCpp(Peer):
         floats.unlink()
         # Read here and once, since reading a vocabulary in Python takes seconds, which are not llama.cpp's.
         reader = importlib.import_module("gguf").GGUFReader(model)
-        (out / CACHE).write_text(json.dumps([kv_heads(reader), field_of(reader, "attention.key_length")]))
+        (out / CACHE).write_text(json.dumps(kept_numbers(reader)))
 
     def imports(self) -> None:
         importlib.import_module("llama_cpp")

@@ -3,7 +3,7 @@
 The recurrence is a stock ``Scan`` over the tokens: its operators compute each element by itself, and each channel's sum
 over the state in one order, so that its bits are the same however a text is cut. ``LinearAttention`` in its gated mode,
 with a head for each channel, computes the same; on 2 cores it took 18 times as long for a token, and 4 times as long
-for 512 (5,120 channels, a state of 16).
+for 512 (5,120 channels, a state of 16). edgegen's kernels have an operator for this ``Scan``, as it is written here.
 
 Shapes: b rows (batch), t new tokens per row, i inner channels, n numbers of a channel's state.
 """
