@@ -177,7 +177,7 @@ class BatchExecutor:
         """
         next_ids = [one.ids[one.kv.cached] for one in sequences]
         if len(sequences) == 1:
-            logits = self._decode_many(sequences[0], next_ids, checkpoint=False)
+            logits = self._decode_many(sequences[0], next_ids, mark=False)
         else:
             for one in sequences:  # first all of them: a run in a batch appends one token to each slot
                 self._roll_back(one)
@@ -190,20 +190,20 @@ class BatchExecutor:
                 self._cache.checkpoint(one.kv.slot)
         return logits
 
-    def _decode_many(self, sequence: Sequence, ids: Ids[int], *, checkpoint: bool = True) -> Logits:
+    def _decode_many(self, sequence: Sequence, ids: Ids[int], *, mark: bool = True) -> Logits:
         """Several tokens of one sequence; logits [tokens, vocab].
 
         Leaves all of them in the slot, behind what is cached: how many of them count, :meth:`accept` says later.
 
-        ``checkpoint``: leave one before them, to which the slot is rolled back if some are rejected.
+        ``mark``: leave one before them, to which the slot is rolled back if some are rejected.
         """
         slot = sequence.kv.slot
         again = tuple(self._replay_rejected(sequence))
         if len(again) > _MOST_CARRIED:
             self._runner.prefill(self._cache, slot, again)
             again = ()
-        if checkpoint and not again:
-            self._cache.checkpoint(slot)
+        if mark and not again:
+            self._cache.mark(slot)
         on_hidden = partial(_tell, (sequence,), skipped=len(again)) if sequence.on_hidden else None
         return self._runner.decode(self._cache, np.array([[*again, *ids]], np.int64), slot, on_hidden)[0, len(again) :]
 

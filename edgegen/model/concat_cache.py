@@ -90,6 +90,9 @@ class ConcatCache:
     def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
         """Nothing to do: every position is kept."""
 
+    def mark(self, slot: int) -> None:
+        """Nothing to do: every position is kept."""
+
     def compact(self, leaver: int, live: int) -> int:
         """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""
         last = live - 1

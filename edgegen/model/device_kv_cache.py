@@ -140,6 +140,9 @@ class DeviceKVCache:
     def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
         """Nothing to do: every position is kept."""
 
+    def mark(self, slot: int) -> None:
+        """Nothing to do: every position is kept."""
+
     def truncate(self, slot: int, length: int) -> None:
         """Forget the positions of ``slot`` from ``length`` on; nothing is moved."""
         self.lengths[slot] = min(length, int(self.lengths[slot]))

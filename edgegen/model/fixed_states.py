@@ -2,7 +2,8 @@
 
 A run is a transaction. One that fails or is interrupted leaves the states invalid, and the slot is rolled back to a
 checkpoint: a copy of the states at a chosen position. A copy before every run would cost more: states may have
-megabytes.
+megabytes. Before a proposal, which may be rejected, there is one to memory that the slot keeps for it (a mark), since
+new memory would cost more than the copy.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,14 @@ class _Checkpoint(NamedTuple):
     shared_prefix: bool
 
 
+class _Mark:
+    """States that a slot may go back to once, in memory of its own."""
+
+    def __init__(self) -> None:
+        self.at = _INVALID
+        self.states: Arrays = ()
+
+
 class FixedStates:
     """The states of every slot; ``specs``: those of all layers.
 
@@ -40,16 +49,18 @@ class FixedStates:
         self._live = self._new(0)
         self._at: list[int] = []
         self._kept: list[dict[int, _Checkpoint]] = []
+        self._marks: list[_Mark] = []
 
     @property
     def nbytes(self) -> int:
         """Bytes of all slots, checkpoints included."""
         kept = {id(array): array.nbytes for slot in self._kept for one in slot.values() for array in one.states}
-        return sum(array.nbytes for array in self._live) + sum(kept.values())
+        marks = sum(array.nbytes for one in self._marks for array in one.states)
+        return sum(array.nbytes for array in self._live) + sum(kept.values()) + marks
 
     @property
     def bytes_per_slot(self) -> int:
-        """The most that one slot takes: its states, and its checkpoints."""
+        """The most that one slot takes: its states, and its checkpoints, a mark among them."""
         return (1 + self._most) * self._slot_bytes
 
     def resize(self, slots: int) -> int:
@@ -63,6 +74,7 @@ class FixedStates:
         self._live = live
         self._at = [*self._at[:kept], *[0] * added]
         self._kept = [*self._kept[:kept], *({} for _ in range(added))]
+        self._marks = [*self._marks[:kept], *(_Mark() for _ in range(added))]
         return kept * self._slot_bytes
 
     def buffers(self, first: int, count: int) -> list[Buffer]:
@@ -81,7 +93,7 @@ class FixedStates:
 
     def positions(self, slot: int) -> Iterator[int]:
         """The positions that ``slot`` can be rolled back to besides 0, the latest first."""
-        there = {self._at[slot], *self._kept[slot]}
+        there = {self._at[slot], self._marks[slot].at, *self._kept[slot]}
         return iter(sorted(there - {_INVALID, 0}, reverse=True))
 
     def roll_back(self, slot: int, length: int) -> int:
@@ -91,14 +103,17 @@ class FixedStates:
             return 0
         moves = self._at[slot] != length
         if moves:
-            self._write(slot, self._kept[slot][length].states, length)
+            mark, kept = self._marks[slot], self._kept[slot]
+            self._write(slot, kept[length].states if length in kept else mark.states, length)
+        if self._marks[slot].at > length:
+            self._marks[slot].at = _INVALID
         self._kept[slot] = {at: one for at, one in self._kept[slot].items() if at <= length}
         return self._slot_bytes if moves else 0
 
     def clear(self, slot: int) -> None:
         """Let ``slot`` be empty."""
         if self._specs:
-            self._kept[slot] = {}
+            self._kept[slot], self._marks[slot].at = {}, _INVALID
             if self._at[slot]:
                 self._write(slot, tuple(np.zeros(spec.shape, np.float32) for spec in self._specs), 0)
 
@@ -116,14 +131,31 @@ class FixedStates:
             new = _Checkpoint(self._copy(slot), shared_prefix)
         else:
             new = _Checkpoint(known.states, shared_prefix or known.shared_prefix)
-        kept = {**kept, at: new}
-        if len(kept) > self._most:
+        self._kept[slot] = self._thinned({**kept, at: new}, self._most - bool(self._marks[slot].states))
+        return 0 if known else self._slot_bytes
+
+    def _thinned(self, kept: dict[int, _Checkpoint], most: int) -> dict[int, _Checkpoint]:
+        """``kept`` without the one that is missed least, where they are more than ``most``."""
+        if len(kept) > most:
             *places, last = sorted(kept)
             around = zip([0, *places], places, [*places[1:], last], strict=False)
             gaps = {place: (later - earlier) / (last - place) for earlier, place, later in around}
             del kept[min(gaps, key=lambda place: (kept[place].shared_prefix, gaps[place]))]
-        self._kept[slot] = kept
-        return 0 if known else self._slot_bytes
+        return kept
+
+    def mark(self, slot: int) -> int:
+        """Note the states at the position ``slot`` is at, in the place of those noted before."""
+        if not self._specs or self._at[slot] <= 0 or self._at[slot] in self._kept[slot]:
+            return 0
+        mark = self._marks[slot]
+        mark.at = _INVALID  # until all are noted
+        if not mark.states:
+            self._kept[slot] = self._thinned(dict(self._kept[slot]), self._most - 1)
+            mark.states = tuple(np.empty(spec.shape, np.float32) for spec in self._specs)
+        for noted, array in zip(mark.states, self._live, strict=True):
+            np.copyto(noted, array[slot])
+        mark.at = self._at[slot]
+        return self._slot_bytes
 
     def fork(self, source: int, target: int) -> int:
         """Make slot ``target`` a copy of slot ``source``; they share the checkpoints."""
@@ -132,7 +164,7 @@ class FixedStates:
             for array in self._live:
                 array[target] = array[source]
             self._at[target] = self._at[source]
-            self._kept[target] = dict(self._kept[source])
+            self._kept[target], self._marks[target].at = dict(self._kept[source]), _INVALID
         return self._slot_bytes
 
     def swap(self, a: int, b: int, spare: NDArray[np.uint8]) -> int:
@@ -142,6 +174,7 @@ class FixedStates:
         if self._specs:
             self._at[a], self._at[b] = self._at[b], self._at[a]
             self._kept[a], self._kept[b] = self._kept[b], self._kept[a]
+            self._marks[a], self._marks[b] = self._marks[b], self._marks[a]
         return 2 * self._slot_bytes
 
     def save(self, slot: int) -> dict[int, Arrays]:

@@ -73,6 +73,10 @@ class Cache(Protocol):
         """
         ...
 
+    def mark(self, slot: int) -> None:
+        """As :meth:`checkpoint`, for a proposal that may be rejected: the next mark takes the place of this one."""
+        ...
+
     def compact(self, leaver: int, live: int) -> int:
         """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""
         ...

@@ -246,6 +246,10 @@ class KVCache:
         """Take a snapshot of the fixed states of ``slot``, so that it can be rolled back to here."""
         self.copied_bytes += self._fixed.checkpoint(slot, shared_prefix=shared_prefix)
 
+    def mark(self, slot: int) -> None:
+        """As :meth:`checkpoint`, for a proposal that may be rejected: the next mark takes the place of this one."""
+        self.copied_bytes += self._fixed.mark(slot)
+
     @contextmanager
     def running(self, first: int, rows: int, tokens: int) -> Generator[None]:
         """A run that appends ``tokens`` to each of ``rows`` slots: its end counts them, its failure leaves nothing."""
