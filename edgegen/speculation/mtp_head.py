@@ -16,6 +16,9 @@ from edgegen.options.engine import EngineOptions
 
 Hidden = NDArray[np.float32]
 
+LEAST_READ = 50_000_000
+"""Bytes that a step of a model has to read for a head to pay: a smaller one is done before a proposal is made."""
+
 
 class MTPHead:
     """One layer that takes the model's hidden states, and a KV cache of its own for each sequence.
@@ -49,10 +52,13 @@ class MTPHead:
         self._runner.close()
 
 
-def open_mtp_head(bundle: Bundle, options: EngineOptions, model: Runner[Any]) -> MTPHead | None:
+def open_mtp_head(
+    bundle: Bundle, options: EngineOptions, model: Runner[Any], least: int = LEAST_READ
+) -> MTPHead | None:
     """The head of ``bundle``, its weights loaded, for a ``model`` that runs.
 
-    None, unless it is asked for, on a GPU, and where the model would compute several tokens with other bits than one.
+    None, unless it is asked for, on a GPU, where the model would compute several tokens with other bits than one, and
+    of a model that reads fewer bytes than ``least`` in a step.
 
     Raises:
         UsageError: it is asked for, and the bundle has none, or runs on a GPU.
@@ -67,6 +73,8 @@ def open_mtp_head(bundle: Bundle, options: EngineOptions, model: Runner[Any]) ->
         raise UsageError("multi-token prediction runs on the CPU: give device='cpu', or leave speculate='mtp' out.")
     if options.speculate == "auto" and (model.device == "cuda" or model.chunk_invariance != "any"):
         return None
+    own, whole = (bytes_read(bundle.file(one.prefill).read_bytes()) for one in (head, bundle.variant_with(options.kv)))
+    if options.speculate == "auto" and whole < least:
+        return None
     runner = InPlaceRunner(open_graphs(bundle, head, options), head, sizes.vocab_size, sizes.max_context)
-    read = [bytes_read(bundle.file(one.prefill).read_bytes()) for one in (head, bundle.variant_with(options.kv))]
-    return MTPHead(runner, read[0] / max(1, read[1]), options.prefill_chunk)
+    return MTPHead(runner, own / max(1, whole), options.prefill_chunk)

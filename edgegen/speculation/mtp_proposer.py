@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
-from edgegen.speculation.adaptive_length import AdaptiveLength
+from edgegen.speculation.expected_length import ExpectedLength
 from edgegen.speculation.mtp_head import Hidden, Logits, MTPHead
 from edgegen.speculation.proposer import OnHiddenAt
 from edgegen.speculation.unread_states import UnreadStates
@@ -40,7 +40,7 @@ class MTPProposer:
         self._pipeline = pipeline
         self._sampler = sampler
         self._prompt_length = prompt_length
-        self._pace = AdaptiveLength(longest, head.cost, runs_again=runs_again)
+        self._pace = ExpectedLength(longest, head.cost, runs_again=runs_again)
         self._cache = head.new_cache()
         self._first = 0  # the position of the head's first entry
         self._read = 0  # entries up to here were made of the model's hidden states

@@ -12,15 +12,14 @@ from bench.studies.mtp import opened
 from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.in_place_runner import InPlaceRunner
-from edgegen.model.loading import open_graphs
+from edgegen.model.loading import open_graphs, open_runner
+from edgegen.speculation.mtp_head import LEAST_READ, open_mtp_head
 from edgegen.speculation.sources import Speculate
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener, export_to
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.mtp_heads import HEADS, Head, ReferenceHead, write_with_head
-
-_ASKED: tuple[Speculate, ...] = ("auto", "mtp")
 
 
 @dataclass(frozen=True)
@@ -167,13 +166,16 @@ def test_in_company_and_in_sessions_texts_are_as_alone(subject: Subject) -> None
         assert llm.generate([5], session=session, max_new_tokens=20, eos_token_id=()).token_ids == continued
 
 
-def test_where_bits_would_differ_it_has_to_be_asked_for(subject: Subject) -> None:
-    prompt = some_ids(subject.bundle, 9)
-    asked = {
-        speculate: LLM.load(subject.bundle.path, options=EngineOptions(threads=1, kernels="stock", speculate=speculate))
-        for speculate in _ASKED
-    }
-    for speculate, llm in asked.items():
-        with llm:
-            proposed = llm.generate(prompt, max_new_tokens=20, eos_token_id=()).speculation.proposed
-        assert bool(proposed) == (speculate == "mtp")
+@pytest.mark.parametrize("kv", ["int8", "float32"])
+@pytest.mark.parametrize(("speculate", "least"), [("auto", 0), ("auto", LEAST_READ), ("mtp", LEAST_READ)])
+def test_where_it_would_not_pay_or_bits_would_differ_it_has_to_be_asked_for(
+    subject: Subject, speculate: Any, least: int, kv: Any
+) -> None:
+    options = EngineOptions(threads=1, kv=kv, kernels="stock", speculate=speculate)
+    runner = open_runner(subject.bundle, options)
+    exact = runner.chunk_invariance == "any"
+    assert exact == (kv == "int8" and "moe" not in str(subject.head) and "deepseek" not in str(subject.head))
+    head = open_mtp_head(subject.bundle, options, runner, least)
+    assert (head is not None) == (speculate == "mtp" or (exact and not least))
+    for one in (runner, *([head] if head else [])):
+        one.close()

@@ -60,7 +60,7 @@ def head() -> FakeHead:
     return FakeHead()
 
 
-def proposer_of(head: FakeHead, longest: int = 4) -> MTPProposer:
+def proposer_of(head: FakeHead, longest: int = 2) -> MTPProposer:
     pipeline, sampler = LogitsPipeline(), Sampler(seed=0, do_sample=False)
     return MTPProposer(cast(MTPHead, head), pipeline, sampler, prompt_length=5, longest=longest)
 
