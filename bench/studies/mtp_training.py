@@ -17,21 +17,15 @@ import numpy as np
 
 from edgegen.tokenizer import Tokenizer
 
-# Through names that nothing is known of: torch's types are incomplete.
-torch: Any = import_module("torch")
-files: Any = import_module("safetensors.torch")
-qwen2: Any = import_module("transformers.models.qwen2.modeling_qwen2")
-Module: type[Any] = torch.nn.Module
-
 ROWS, LENGTH, AHEAD, HELD_OUT = 24, 128, 3, 0.07
 RATE = 2e-3
 
 
-class Head(Module):
+class Head:
     """The layer of MiMo's head, by the names of its checkpoints."""
 
     def __init__(self, model: Any) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        torch, qwen2 = imported("torch"), imported("transformers.models.qwen2.modeling_qwen2")
         config = model.config
         size, eps = config.hidden_size, config.rms_norm_eps
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
@@ -41,19 +35,36 @@ class Head(Module):
         self.block = qwen2.Qwen2DecoderLayer(config, config.num_hidden_layers - 1)
         self.block.load_state_dict(model.model.layers[-1].state_dict())
 
-    def forward(self, tokens: Any, hidden: Any, rotary: Any, mask: Any) -> Any:
+    def run(self, tokens: Any, hidden: Any, rotary: Any, mask: Any) -> Any:
         """Embeddings [b, t, d] of the next tokens, hidden states [b, t, d] → hidden states [b, t, d]."""
         both = torch.cat([self.hidden_layernorm(hidden), self.token_layernorm(tokens)], -1)
         made = self.block(self.input_proj(both), attention_mask=mask, position_embeddings=rotary)
         return self.final_layernorm(made[0] if isinstance(made, tuple) else made)
 
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The modules, by a checkpoint's names."""
+        norms = ("token_layernorm", "hidden_layernorm", "final_layernorm")
+        return {**{name: getattr(self, name) for name in norms}, "input_proj": self.input_proj, "": self.block}
+
+    def parameters(self) -> list[Any]:
+        """What is trained."""
+        return [one for module in self.parts.values() for one in module.parameters()]
+
     def named(self) -> dict[str, Any]:
         """The tensors by a checkpoint's names."""
-        return {f"model.mtp_layers.0.{name.removeprefix('block.')}": one for name, one in self.state_dict().items()}
+        found = ((part, name, one) for part, module in self.parts.items() for name, one in module.state_dict().items())
+        return {".".join(filter(None, ("model.mtp_layers.0", part, name))): one for part, name, one in found}
+
+
+def imported(name: str) -> Any:
+    """A module of torch or transformers, of which no type is known: torch's are incomplete."""
+    return import_module(name)
 
 
 def losses(model: Any, head: Head, ids: Any) -> tuple[Any, list[float]]:
     """Of ids [b, t]: the mean loss, and of each token ahead how often the head's is the model's own choice."""
+    torch = imported("torch")
     with torch.no_grad():
         hidden = model.model(ids).last_hidden_state
         chosen = model.lm_head(hidden).argmax(-1)
@@ -64,7 +75,7 @@ def losses(model: Any, head: Head, ids: Any) -> tuple[Any, list[float]]:
         count = hidden.shape[1]
         rotary = model.model.rotary_emb(hidden, torch.arange(count)[None])
         tokens = model.model.embed_tokens(ids[:, ahead : ahead + count])
-        hidden = head(tokens, hidden, rotary, mask[None, None, :count, :count])
+        hidden = head.run(tokens, hidden, rotary, mask[None, None, :count, :count])
         logits = model.lm_head(hidden[:, :-1])
         total = total + torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, ahead + 1 :].flatten())
         agreed.append((logits.argmax(-1) == chosen[:, ahead:-1]).float().mean().item())
@@ -78,6 +89,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=600)
     arguments = parser.parse_args()
+    torch, files = imported("torch"), imported("safetensors.torch")
+    qwen2 = imported("transformers.models.qwen2.modeling_qwen2")
     torch.manual_seed(0)
     model: Any = qwen2.Qwen2ForCausalLM.from_pretrained(arguments.checkpoint, attn_implementation="eager").eval()
     model.requires_grad_(requires_grad=False)
@@ -98,7 +111,7 @@ def main() -> None:
             print(step, f"{loss.item():.3f}", agreed, flush=True)
     with torch.no_grad():
         rows = held_out[: len(held_out) // LENGTH * LENGTH].view(-1, LENGTH)[:64]
-        print("held out", losses(model, head.eval(), rows)[1])
+        print("held out", losses(model, head, rows)[1])
     arguments.output.mkdir(parents=True, exist_ok=True)
     for file in arguments.checkpoint.iterdir():
         if file.suffix != ".safetensors" and file.is_file():

@@ -206,7 +206,7 @@ def test_every_server_has_the_same_threads_and_room_for_all_clients() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["X"], "X is no checkpoint, and no shape (there are G, S, Q, L, L12, Q35)"),
+        (["X"], "X is no checkpoint, and no shape (there are G, S, Q, L, L12, Q35, GLM, LING, M)"),
         (["G", "--clients", "0"], "--clients, --rounds, --requests and --tokens are at least 1"),
     ],
 )
