@@ -31,13 +31,13 @@ class Head:
         self.token_layernorm, self.hidden_layernorm, self.final_layernorm = (
             qwen2.Qwen2RMSNorm(size, eps) for _ in range(3)
         )
-        self.input_proj = torch.nn.Linear(2 * size, size, bias=False)
+        self.input_proj: Any = torch.nn.Linear(2 * size, size, bias=False)
         self.block = qwen2.Qwen2DecoderLayer(config, config.num_hidden_layers - 1)
         self.block.load_state_dict(model.model.layers[-1].state_dict())
 
     def run(self, tokens: Any, hidden: Any, rotary: Any, mask: Any) -> Any:
         """Embeddings [b, t, d] of the next tokens, hidden states [b, t, d] → hidden states [b, t, d]."""
-        both = torch.cat([self.hidden_layernorm(hidden), self.token_layernorm(tokens)], -1)
+        both = imported("torch").cat([self.hidden_layernorm(hidden), self.token_layernorm(tokens)], -1)
         made = self.block(self.input_proj(both), attention_mask=mask, position_embeddings=rotary)
         return self.final_layernorm(made[0] if isinstance(made, tuple) else made)
 
