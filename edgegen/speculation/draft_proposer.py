@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
+from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.adaptive_length import TOKEN_COST, AdaptiveLength
 from edgegen.speculation.draft_model import DraftModel, Logits
+from edgegen.speculation.token_choice import TokenChoice
 
 
 class DraftProposer:
@@ -33,8 +34,7 @@ class DraftProposer:
         """``vocab_size``: that of the target model's logits; ``longest``: most tokens of a proposal; ``runs_again``: as
         in :class:`AdaptiveLength`, of the target."""
         self._model = model
-        self._pipeline = pipeline
-        self._sampler = sampler
+        self._choice = TokenChoice(pipeline, sampler, prompt_length)
         self._prompt_length = prompt_length
         self._vocab_size = vocab_size
         self._pace = AdaptiveLength(longest, model.cost, runs_again=runs_again)
@@ -53,7 +53,7 @@ class DraftProposer:
         if logits is not None:
             self._pay_for_reading(min(unread, len(ids) - self._prompt_length))
         while logits is not None:
-            ids.append(self._choose(logits, ids))
+            ids.append(self._choice.of(self._fitted(logits), ids))
             logits = self._model.read(ids, self) if len(ids) < len(token_ids) + length else None
         return ids[len(token_ids) :]
 
@@ -64,10 +64,6 @@ class DraftProposer:
     def _pay_for_reading(self, tokens: int) -> None:
         """Pay for tokens that the target generated meanwhile, but not for the prompt, nor for the last token."""
         self._pace.pay(max(0, tokens - 1) * TOKEN_COST * self._model.cost)
-
-    def _choose(self, logits: Logits, ids: Sequence[int]) -> int:
-        context = LogitsContext(ids, self._prompt_length, None)
-        return self._sampler.sample(self._pipeline(Candidates(self._fitted(logits)), context), len(ids))
 
     def _fitted(self, logits: Logits) -> Logits:
         """As many logits as the target has: models of several sizes pad the same vocabulary differently."""

@@ -8,11 +8,12 @@ once these are known.
 
 from collections.abc import Sequence
 
-from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
+from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.expected_length import ExpectedLength
 from edgegen.speculation.mtp_head import Hidden, Logits, MTPHead
 from edgegen.speculation.proposer import OnHiddenAt
+from edgegen.speculation.token_choice import TokenChoice
 from edgegen.speculation.unread_states import UnreadStates
 
 
@@ -37,9 +38,7 @@ class MTPProposer:
     ) -> None:
         """``longest``: most tokens of a proposal; ``runs_again``: as in :class:`AdaptiveLength`, of the model."""
         self._head = head
-        self._pipeline = pipeline
-        self._sampler = sampler
-        self._prompt_length = prompt_length
+        self._choice = TokenChoice(pipeline, sampler, prompt_length)
         self._pace = ExpectedLength(longest, head.cost, runs_again=runs_again)
         self._cache = head.new_cache()
         self._first = 0  # the position of the head's first entry
@@ -64,7 +63,7 @@ class MTPProposer:
         logits, hidden = self._catch_up(token_ids, last)
         ids = list(token_ids)
         while True:
-            ids.append(self._choose(logits, ids))
+            ids.append(self._choice.of(logits, ids))
             if len(ids) >= len(token_ids) + length:
                 return ids[len(token_ids) :]
             logits, hidden = self._head.run(self._cache, ids[-1:], hidden)
@@ -84,7 +83,3 @@ class MTPProposer:
         parts = (slice(at, at + chunk) for at in range(0, last - start, chunk))
         found = [self._head.run(self._cache, list(token_ids[start + 1 : last + 1][one]), hidden[one]) for one in parts]
         return found[-1]
-
-    def _choose(self, logits: Logits, ids: Sequence[int]) -> int:
-        context = LogitsContext(ids, self._prompt_length, None)
-        return self._sampler.sample(self._pipeline(Candidates(logits), context), len(ids))
