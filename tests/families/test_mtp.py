@@ -12,6 +12,7 @@ from bench.studies.mtp import opened
 from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.in_place_runner import InPlaceRunner
+from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_graphs, open_runner
 from edgegen.speculation.mtp_head import LEAST_READ, open_mtp_head
 from edgegen.speculation.sources import Speculate
@@ -45,6 +46,13 @@ def head_of(bundle: Bundle) -> InPlaceRunner:
     return InPlaceRunner(open_graphs(bundle, head, EngineOptions(threads=1)), head, model.vocab_size, 256)
 
 
+def run(runner: InPlaceRunner, cache: KVCache, ids: list[int], hidden: Any) -> tuple[Any, Any]:
+    """The logits [vocab] after the last of ``ids``, and the hidden states [tokens, size], a copy."""
+    found = list[Any]()
+    logits = runner.prefill(cache, 0, ids, lambda one: found.append(one.copy()), hidden)
+    return logits, found[0]
+
+
 def some_ids(bundle: Bundle, count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, bundle.manifest.model.vocab_size, count).tolist()
 
@@ -56,13 +64,12 @@ def test_the_head_computes_what_the_formulas_say(subject: Subject, chunk: int) -
     expected, expected_hidden = subject.reference.run(np.array(ids[1:]), hidden[:-1])
     runner = head_of(subject.bundle)
     cache = runner.new_cache()
+    cache.reserve(1, 16)
     for start in range(0, 16, chunk):
         part = slice(start, start + chunk)
-        found = list[Any]()
-        cache.reserve(1, start + chunk)
-        logits = runner.prefill(cache, 0, ids[1:][part], lambda one: found.append(one.copy()), hidden[part])  # noqa: B023
+        logits, found = run(runner, cache, ids[1:][part], hidden[part])
         np.testing.assert_allclose(logits, expected[start + chunk - 1], rtol=0, atol=1e-3)
-        np.testing.assert_allclose(found[0], expected_hidden[part], rtol=0, atol=1e-3)
+        np.testing.assert_allclose(found, expected_hidden[part], rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
@@ -72,13 +79,13 @@ def test_a_quantized_head_is_near(subject: Subject, scheme: Any, tmp_path: Path)
     ids = some_ids(bundle, 17)
     hidden = subject.reference.hidden(np.array(ids))
     expected, expected_hidden = subject.reference.run(np.array(ids[1:]), hidden[:-1])
-    runner, found = head_of(bundle), list[Any]()
+    runner = head_of(bundle)
     cache = runner.new_cache()
     cache.reserve(1, 16)
-    logits = runner.prefill(cache, 0, ids[1:], lambda one: found.append(one.copy()), hidden[:-1])
+    logits, found = run(runner, cache, ids[1:], hidden[:-1])
     most = {"int8": 0.1, "int4": 0.6}[scheme]
     assert np.std(logits - expected[-1]) < most * np.std(expected[-1])
-    assert np.std(found[0] - expected_hidden) < most * np.std(expected_hidden)
+    assert np.std(found - expected_hidden) < most * np.std(expected_hidden)
 
 
 def test_texts_are_the_models_own(subject: Subject) -> None:

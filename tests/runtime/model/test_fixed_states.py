@@ -193,3 +193,33 @@ def test_a_cache_counts_what_it_copies_of_states() -> None:
     assert counted(lambda: cache.save(0)) == row + 10 * position
     assert counted(lambda: cache.restore(1, snapshot, 10)) == row + 10 * position
     assert counted(lambda: cache.reserve(3, 40)) == 2 * row + 2 * 10 * position
+
+
+def test_a_mark_is_a_checkpoint_until_the_next_one() -> None:
+    one = states()
+    for length in (3, 5):
+        run(one, 0, length)
+        one.mark(0)
+    run(one, 0, 9)
+    one.fork(0, 1)
+    assert list(one.positions(0)) == [9, 5]
+    assert list(one.positions(1)) == [9]  # a mark is not shared
+    one.roll_back(0, 5)
+    assert value(one, 0) == 5.0
+    run(one, 0, 8)
+    one.roll_back(0, 5)  # and again
+    assert value(one, 0) == 5.0
+    one.clear(0)
+    assert list(one.positions(0)) == []
+
+
+def test_a_mark_takes_the_place_of_a_checkpoint() -> None:
+    one = states(1)
+    for length in range(1, 40):
+        run(one, 0, length)
+        one.checkpoint(0)
+    run(one, 0, 50)
+    one.mark(0)
+    run(one, 0, 60)
+    one.checkpoint(0)
+    assert one.nbytes == one.bytes_per_slot
