@@ -56,24 +56,6 @@ static size_t rounded_up(size_t size, size_t step) { return (size + step - 1) / 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* The same matrix of another expert. */
-static Matrix matrix_of(const Matrix *first, size_t expert) {
-  Matrix own = *first;
-  size_t rows = expert * first->rows;
-  own.codes += rows * row_bytes(first);
-  if (own.scales) own.scales += rows * first->blocks;
-  else own.bfloats += rows * first->blocks;
-  if (own.zeros) own.zeros += rows * (first->bits == 8 ? first->blocks : (first->blocks + 1) / 2);
-  if (own.bias) own.bias += rows;
-  return own;
-}
-
-/* Inputs from row `m` on. */
-static Inputs inputs_from(const Inputs *inputs, size_t block, size_t m) {
-  size_t at = m * inputs->stride;
-  return (Inputs){inputs->stride, inputs->codes + at * block, inputs->scales + at, inputs->sums + at};
-}
-
 /* The experts of a token and their weights. What is no number is greater than all others, so that it is seen. */
 static void choose(void *data, size_t token) {
   const Job *job = data;
@@ -112,9 +94,9 @@ static void round_token(void *data, size_t token) {
   const Matrix *matrix = &experts->first;
   const size_t *places = job->places + token * experts->chosen;
   experts->kernels->quantize(matrix, job->x + token * matrix->columns, &job->inputs, places[0]);
-  Inputs from = inputs_from(&job->inputs, matrix->block, places[0]);
+  Inputs from = inputs_at(&job->inputs, matrix, places[0]);
   for (size_t i = 1; i < experts->chosen; i++) {
-    Inputs to = inputs_from(&job->inputs, matrix->block, places[i]);
+    Inputs to = inputs_at(&job->inputs, matrix, places[i]);
     memcpy(to.codes, from.codes, from.stride * matrix->block);
     memcpy(to.scales, from.scales, from.stride * sizeof *from.scales);
     memcpy(to.sums, from.sums, from.stride * sizeof *from.sums);
@@ -153,8 +135,8 @@ static void multiply_slices(void *data, size_t call) {
   while ((i = atomic_fetch_add_explicit(&job->next_slice, 1, memory_order_relaxed)) < job->slice_count) {
     Slice slice = job->slices[i];
     size_t begin = job->begins[slice.expert], tokens = job->begins[slice.expert + 1] - begin;
-    Matrix matrix = matrix_of(job->matrix, slice.expert);
-    Inputs inputs = inputs_from(&job->inputs, matrix.block, begin);
+    Matrix matrix = matrix_at(job->matrix, slice.expert);
+    Inputs inputs = inputs_at(&job->inputs, &matrix, begin);
     job->experts->kernels->multiply(&matrix, &inputs, tokens, slice.first, slice.last,
                                     job->between + begin * matrix.rows, scratch);
   }

@@ -105,6 +105,24 @@ static inline size_t row_bytes(const Matrix *matrix) {
   return matrix->blocks * (matrix->block * (size_t)matrix->bits / 8);
 }
 
+/* Of matrices of one size that lie one after the other, from the first on, another. */
+static inline Matrix matrix_at(const Matrix *first, size_t number) {
+  Matrix own = *first;
+  size_t rows = number * first->rows;
+  own.codes += rows * row_bytes(first);
+  if (own.scales) own.scales += rows * first->blocks;
+  else own.bfloats += rows * first->blocks;
+  if (own.zeros) own.zeros += rows * (first->bits == 8 ? first->blocks : (first->blocks + 1) / 2);
+  if (own.bias) own.bias += rows;
+  return own;
+}
+
+/* Rows of x, rounded for that matrix, from row `m` on. */
+static inline Inputs inputs_at(const Inputs *inputs, const Matrix *matrix, size_t m) {
+  size_t at = m * inputs->stride;
+  return (Inputs){inputs->stride, inputs->codes + at * matrix->block, inputs->scales + at, inputs->sums + at};
+}
+
 static inline float scale_at(const Matrix *matrix, size_t row, size_t b) {
   size_t at = row * matrix->blocks + b;
   if (matrix->scales) return matrix->scales[at];

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, Self
 
 from edgegen.graph.experts import fused_experts
 from edgegen.graph.fusion import with_fused_layers
+from edgegen.graph.matrices_per_head import with_matrices_per_head
 from edgegen.graph.node import GraphNode
 from edgegen.graph.norms_and_activations import with_float_kernels
 from edgegen.graph.protobuf import (
@@ -95,10 +96,11 @@ class _Tensor(NamedTuple):
 def with_kernels(graph: bytes) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 
-    They are ``BlockMatMul`` for ``MatMulNBits`` and for all nodes of a ternary matrix, ``BlockGather``
-    for ``GatherBlockQuantized``, ``BlockExperts`` for ``QMoE``, ``CachedAttention`` (and ``CachedAttentionInt8``) for
-    ``GroupQueryAttention``, ``SelectiveScan`` for the ``Scan`` of a Mamba-1 mixer, those of :func:`with_float_kernels`
-    and :func:`with_softplus`, and ``FusedLayers`` for several of them that follow one another.
+    They are ``BlockMatMul`` for ``MatMulNBits`` and for all nodes of a ternary matrix, ``BlockMatMulPerHead`` for
+    those of quantized matrices of heads, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts`` for ``QMoE``,
+    ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, ``SelectiveScan`` for the ``Scan`` of
+    a Mamba-1 mixer, those of :func:`with_float_kernels` and :func:`with_softplus`, and ``FusedLayers`` for several of
+    them that follow one another.
 
     Raises:
         ValueError: that is no graph.
@@ -122,6 +124,7 @@ def _body_with_kernels(body: bytes) -> bytes:
     before = with_float_kernels(rewritten, floats, results)
     constants = {name: (tensor.stored, tensor.shape) for name, tensor in tensors.items()}
     after = with_ternary(with_softplus(before, constants, results), constants, results)
+    after = with_matrices_per_head(after, constants, results)
     gone = {name for old, new in zip(before, after, strict=True) if old and old is not new for name in old.inputs}
     rewritten = with_fused_layers(after, results)
     rewritten = _without_unused_casts(rewritten, results)

@@ -26,7 +26,7 @@ from edgegen_export.graph.carried import Carried
 from edgegen_export.parity.extent import OF_SMALL, WINDOW, Extent
 from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
 from edgegen_export.quantize.blockwise import stored_bits
-from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme, of_ternary
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme, heads_format, of_ternary
 
 REFERENCE_GFLOPS = 100.0
 """The speed of a matrix product for which the costs are."""
@@ -127,7 +127,11 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
     """Weights, and what else is in a bundle."""
     required, matrices = decoder_tensors(config)[0], _matrices(config)
     floats = sum(map(math.prod, required.values())) - sum(map(math.prod, matrices.values()))
-    return _stored_bytes(config, matrices, scheme, calibrated=calibrated) + 4 * floats + _SMALL_FILES
+    recipe, bits = of_ternary(scheme) if config.ternary else ROUNDED[scheme], 0
+    for shape in (shape for _, one in components_of(config) for shape in one.of_heads.values()):
+        if form := heads_format(recipe, shape):
+            floats, bits = floats - math.prod(shape), bits + stored_bits((shape[0], shape[1]), form)
+    return _stored_bytes(config, matrices, scheme, calibrated=calibrated) + 4 * floats + bits // 8 + _SMALL_FILES
 
 
 def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) -> int:

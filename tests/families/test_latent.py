@@ -1,9 +1,12 @@
 """Latent attention: what the KV cache has of it, in memory and in what is said of it, and what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.cli.info import describe
@@ -46,6 +49,34 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     }
     case = type(CASE)(CASE.family, "wide", {**CASE.config, **sizes, "num_hidden_layers": 2}, oracles=CASE.oracles)
     return export(str(checkpoint_of(case, folder / "checkpoint")), folder / "bundle")[0]
+
+
+def initializers(bundle: Bundle) -> dict[str, np.ndarray]:
+    """What the decode graph has stored, by name."""
+    graph = onnx.load(str(bundle.file(bundle.variant.decode))).graph
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+
+def test_matrices_of_heads_have_8_bits_where_a_layer_has_many(tmp_path: Path) -> None:
+    """Here 262,144 weights and 393,216: the first stay floats."""
+    case = next(case for case in CASES if str(case) == "minicpm3: base")
+    sizes = {
+        "kv_lora_rank": 256,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 192,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+    }
+    wide = type(case)(case.family, "wide", {**case.config, **sizes, "num_hidden_layers": 1}, oracles=case.oracles)
+    source = str(checkpoint_of(wide, tmp_path / "checkpoint"))
+    exact = initializers(export(source, tmp_path / "fp32", scheme="fp32")[0])
+    for scheme in ("int8", "int4"):
+        stored = initializers(export(source, tmp_path / scheme, scheme=scheme, fast=True)[0])
+        assert stored["layers.0.attn.k_b.weight"].dtype == np.float32
+        scales = stored["layers.0.attn.v_b.weight.scales"].astype(np.float32)
+        found = (stored["layers.0.attn.v_b.weight"].astype(np.float32) - 128) * scales
+        expected = exact["layers.0.attn.v_b.weight"].reshape(found.shape)
+        assert (np.abs(found - expected) <= 0.51 * scales).all()
 
 
 def test_a_token_takes_the_latent_and_what_is_rotated_and_no_more(wide: Bundle) -> None:

@@ -433,6 +433,19 @@ static void run_experts(int64_t width, int64_t inner, int64_t rows, int64_t expe
   run(&edgegen_block_experts, &info, &context, 1);
 }
 
+/* lying: 1 codes, 2 heads of x, 3 its width. */
+static void run_per_head(int64_t columns, int64_t out, int64_t tokens, int64_t heads, int bits, int lying) {
+  OrtKernelInfo info = {0};
+  OrtKernelContext context = {0};
+  const int64_t of_x = heads - (lying == 2), width = columns - (lying == 3);
+  set(&info, "heads", -1, (double)heads);
+  add_matrices(&info, -1, 1, heads, columns, out, bits, lying);
+  context.inputs[0] = shaped(numbers(tokens * of_x * width, 40, 1), 3, (int64_t[]){tokens, of_x, width});
+  printf("per head columns=%lld rows=%lld tokens=%lld heads=%lld bits=%d: ", (long long)columns, (long long)out,
+         (long long)tokens, (long long)heads, bits);
+  run(&edgegen_block_matmul_per_head, &info, &context, 1);
+}
+
 static size_t add_norm(OrtKernelInfo *info, int i, size_t input, int64_t width, int centered, int skips) {
   set(info, "step", i, NORM_STEP), set(info, "centered", i, centered), set(info, "epsilon", i, 1e-5);
   set(info, "skips", i, skips);
@@ -534,6 +547,11 @@ static void run_others(void) {
                 0);
   }
   for (int lying = 1; lying <= 4; lying++) run_experts(40, 30, 3, 4, 2, 8, lying);
+  for (int kind = 0; kind < 10; kind++) {
+    static const int64_t TOKENS[] = {1, 2, 1, 9, 0, 33};
+    run_per_head(20 + 31 * kind, 5 + 17 * (kind % 4), TOKENS[kind % 6], 1 + 3 * (kind % 5), kind & 1 ? 4 : 8, 0);
+  }
+  for (int lying = 1; lying <= 3; lying++) run_per_head(40, 30, 3, 4, 8, lying);
   for (int kind = 0; kind < 12; kind++)
     run_gptq(kind < 3 ? kind + 1 : 8 * kind - 8, 1 + 13 * kind, kind % 3 ? 4 : 8, kind & 1);
 }

@@ -20,15 +20,12 @@ from edgegen_export.calibration.trial import Ids, Trial, rounded_plainly
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import block_size_for, stored_bits
-from edgegen_export.quantize.recipe import FLOATS
+from edgegen_export.quantize.recipe import FLOATS, SMALL
 from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 
 GOAL = 3e-4
 """Mean KL in nats that 8 bits may cost. Small trained models then agree with themselves in 98.5% of first choices."""
-
-SMALL = 1 << 18
-"""Weights of a matrix that may become floats: a megabyte of them is read in the time that the call itself takes."""
 
 _SMALLER, _SMALLEST = (32,), (32, 16)
 """Sizes of better blocks, of any matrix and of small ones: blocks of 16 run on ONNX Runtime's operator, which packs a

@@ -8,7 +8,7 @@ from edgegen.bundle.manifest import KVLayer
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.graph.attention import StepInputs, cached_attention, gated
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
-from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.matrices import linear, of_each_head
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.stream import Stream, normalized
 
@@ -56,38 +56,18 @@ def latent_attention(
     key = g.op.Concat(turned(key, 1), latent, axis=2)
     turning = g.op.Reshape(turned(turning, heads), g.axes(-1, heads, rotated))
     plain = g.op.Reshape(plain, g.axes(-1, heads, sizes.unrotated))
-    absorbed = _of_each_head(g, params, f"{module}.k_b", plain, heads)
+    absorbed = of_each_head(g, params.of_heads(f"{module}.k_b", heads, transposed=True), plain)
     query = whole(g.op.Concat(turning, absorbed, axis=2), own.head_dim)
     if own.query_scale:
         query = g.op.Mul(query, step.query_scales[own.query_scale])
     attended = cached_attention(g, params, own, layer, (query, key, key), cache, step)
     by_head = g.op.Reshape(attended, g.axes(-1, heads, own.head_dim))
     latents = g.op.Slice(by_head, g.axes(rotated), g.axes(own.head_dim), g.axes(2))
-    values = whole(_of_each_head(g, params, f"{module}.v_b", latents, heads, transposed=True), sizes.value)
+    values = of_each_head(g, params.of_heads(f"{module}.v_b", heads, transposed=False), latents)
+    values = whole(values, sizes.value)
     values = gated(g, own, values, parts[-1], sizes.value) if own.gate else values
     return Stream(NONE, linear(g, params.matrix(f"{module}.o"), values), params.bias(f"{module}.o"))
 
 
 def _split(g: GraphBuilder, x: Value, *widths: int) -> tuple[Value, ...]:
     return g.node("Split", [x, g.axes(*widths)], len(widths), attributes={"axis": 2})
-
-
-def _of_each_head(
-    g: GraphBuilder,
-    params: Parameters,
-    module: str,
-    x: Value,
-    heads: int,
-    *,
-    transposed: bool = False,
-) -> Value:
-    """x [n, h, rows] times the matrix [rows, columns] of each of the ``heads``, or [columns, rows] where it is
-    ``transposed``: [n, h, columns].
-
-    There is one row of zeros more: ONNX Runtime adds in another order where there is a single row, and the bits of a
-    token must not depend on how a text is cut.
-    """
-    weight = g.weight(params.of_heads(module, heads))
-    rows = g.op.Pad(g.op.Transpose(x, perm=[1, 0, 2]), g.axes(0, 0, 0, 0, 1, 0))
-    made = g.ms.FusedMatMul(rows, weight, transB=int(transposed))
-    return g.op.Transpose(g.op.Slice(made, g.axes(0), g.axes(-1), g.axes(1)), perm=[1, 0, 2])

@@ -1,15 +1,26 @@
 """Matrices of a decoder graph in their operators: multiplied with, or looked up by row.
 
-Shapes: b rows (batch), t new tokens per row.
+Shapes: b rows (batch), t new tokens per row, n = b · t tokens in all, h heads.
 """
 
 import numpy as np
 from onnx import TensorProto
 
 from edgegen_export.graph.builder import NONE, GraphBuilder, Tensor, Value, trimmed
-from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, LinearMatrix, TernaryMatrix
+from edgegen_export.graph.parameters import (
+    BlockHeads,
+    BlockMatrix,
+    FloatHeads,
+    FloatMatrix,
+    HeadMatrices,
+    LinearMatrix,
+    TernaryMatrix,
+)
 from edgegen_export.graph.rounded_inputs import rounded_inputs, scaled_inputs
 from edgegen_export.quantize.ternary import IN_A_BYTE, values_of_bytes
+
+MIDDLE = 128
+"""The code of 8 bits that stands for zero."""
 
 
 def rows(g: GraphBuilder, table: LinearMatrix, ids: Value) -> Value:
@@ -60,6 +71,26 @@ def linear(g: GraphBuilder, matrix: LinearMatrix, x: Value, bias: Tensor | None 
                 x = rounded_inputs(g, x)
             y = g.ms.FusedMatMul(x, g.weight(weight), transB=1)
     return g.op.Add(y, added) if bias else y
+
+
+def of_each_head(g: GraphBuilder, matrices: HeadMatrices, x: Value) -> Value:
+    """x [n, h, columns] of each head times its matrix: [n, h, rows].
+
+    There is one row of zeros more: ONNX Runtime adds in another order where there is a single row, and the bits of a
+    token must not depend on how a text is cut. ``edgegen.graph.matrices_per_head`` knows the nodes of quantized
+    matrices, and puts one of edgegen's operators in their place; without that, ONNX Runtime makes floats of them when
+    it opens the graph.
+    """
+    match matrices:
+        case FloatHeads(stored, transposed):
+            weight = g.weight(stored)
+        case BlockHeads(codes, scales, heads, rows, columns):
+            transposed, wide = False, g.op.Cast(g.weight(codes), to=TensorProto.FLOAT)
+            values = g.op.Sub(wide, g.constant(np.array(MIDDLE, np.float32)))
+            weight = g.op.Reshape(g.op.Mul(values, g.weight(scales)), g.axes(heads, rows, columns))
+    padded = g.op.Pad(g.op.Transpose(x, perm=[1, 0, 2]), g.axes(0, 0, 0, 0, 1, 0))
+    made = g.ms.FusedMatMul(padded, weight, transB=int(not transposed))
+    return g.op.Transpose(g.op.Slice(made, g.axes(0), g.axes(-1), g.axes(1)), perm=[1, 0, 2])
 
 
 def _ternary(g: GraphBuilder, matrix: TernaryMatrix, x: Value) -> Value:

@@ -27,7 +27,7 @@ from edgegen_export.graph.fused import (
     taken_by,
 )
 from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
-from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES
+from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES, heads_format
 from edgegen_export.quantize.regrouped import regrouped
 from edgegen_export.quantize.scale_search import searched_rows
 from edgegen_export.quantize.ternary import IN_A_BYTE, ternary_rows
@@ -84,6 +84,29 @@ class TernaryMatrix:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class FloatHeads:
+    """A matrix of floats for each head, [heads, rows, columns]: x of a head, [tokens, columns], gives ``x @ weight.T``;
+    or where they are stored ``transposed``, [heads, columns, rows], ``x @ weight``."""
+
+    weight: Tensor
+    transposed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlockHeads:
+    """A matrix [rows, columns] for each of ``heads``, quantized in blocks of 8 bits, symmetric: codes uint8 [heads ·
+    rows, blocks, block size] and scales [heads · rows, blocks, 1] in bfloat16."""
+
+    codes: Tensor
+    scales: Tensor
+    heads: int
+    rows: int
+    columns: int
+    block_size: int
+
+
+HeadMatrices = FloatHeads | BlockHeads
 Matrix = FloatMatrix | BlockMatrix
 LinearMatrix = Matrix | TernaryMatrix
 """What a linear layer may have."""
@@ -115,8 +138,9 @@ class Parameters(Protocol):
         """A float32 tensor that is not quantized, such as a norm's weight or a router."""
         ...
 
-    def of_heads(self, module: str, count: int) -> Tensor:
-        """The matrices of ``count`` heads, float32 [heads, rows, columns], which are not quantized."""
+    def of_heads(self, module: str, count: int, *, transposed: bool) -> HeadMatrices:
+        """The matrices of ``count`` heads, which x is multiplied with from the other side where they are
+        ``transposed``."""
         ...
 
 
@@ -148,6 +172,7 @@ class StoredParameters:
         self._prepared = prepared
         self._matrices: dict[str, Matrix] = {}
         self._ternary: dict[str, TernaryMatrix] = {}
+        self._heads: dict[str, BlockHeads] = {}
         self._vectors: dict[str, Tensor] = {}
         self._not_finite: list[str] = []
         self._lock = Lock()
@@ -231,9 +256,23 @@ class StoredParameters:
     def vector(self, name: str) -> Tensor:
         return self._store(name, self._tensors[name])
 
-    def of_heads(self, module: str, count: int) -> Tensor:
-        tensor = self.vector(f"{module}.weight")
-        return replace(tensor, shape=_with_heads(tensor.shape, count))
+    def of_heads(self, module: str, count: int, *, transposed: bool) -> HeadMatrices:
+        name, weight = f"{module}.weight", self._tensors[f"{module}.weight"]
+        rows, columns = weight.shape[0] // count, weight.shape[1]
+        form = heads_format(self._recipe, (count * columns, rows) if transposed else weight.shape)
+        if form is None:
+            tensor = self.vector(name)
+            return FloatHeads(replace(tensor, shape=(count, rows, columns)), transposed)
+        if module not in self._heads:
+            if transposed:
+                heads = [weight.take(head * rows, (head + 1) * rows).transposed() for head in range(count)]
+                weight, rows, columns = LazyTensor.concat(heads), columns, rows
+            blocks = self._store_blocks(name, weight, form, None)
+            scales = replace(blocks.scales, shape=(*blocks.scales.shape, 1))
+            self._heads[module] = BlockHeads(blocks.codes, scales, count, rows, columns, form.block_size)
+            self._matrix_weights += math.prod(weight.shape)
+            self._matrix_bytes += _nbytes(blocks)
+        return self._heads[module]
 
     def _store(self, name: str, source: LazyTensor, dtype: np.dtype[Any] = _FLOAT32) -> Tensor:
         if name not in self._vectors:
@@ -402,10 +441,11 @@ class FedParameters:
     def vector(self, name: str) -> Tensor:
         return self._feed(name, self._tensors[name].shape, self._tensors[name].read)
 
-    def of_heads(self, module: str, count: int) -> Tensor:
+    def of_heads(self, module: str, count: int, *, transposed: bool) -> FloatHeads:
         weight = self._tensors[f"{module}.weight"]
-        shape = _with_heads(weight.shape, count)
-        return self._feed(f"{module}.weight", shape, lambda: weight.read().reshape(shape))
+        shape = (count, weight.shape[0] // count, weight.shape[1])
+        fed = self._feed(f"{module}.weight", shape, lambda: weight.read().reshape(shape))
+        return FloatHeads(fed, transposed)
 
     def feeds(self) -> dict[str, NDArray[np.float32]]:
         """The weights that the graph asked for, by graph input name; read on all cores, for many need a copy."""
@@ -434,11 +474,6 @@ class FedParameters:
     def _feed(self, name: str, shape: Sequence[int], read: Callable[[], NDArray[np.float32]]) -> Tensor:
         self._readers[name] = read
         return Tensor(name, "float32", tuple(shape))
-
-
-def _with_heads(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """``shape`` with an axis for ``count`` heads, which its first one is split into."""
-    return count, shape[0] // count, *shape[1:]
 
 
 def _per_expert(matrix: Matrix, count: int) -> Matrix:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgegen_export.graph.builder import Tensor
-from edgegen_export.graph.parameters import LinearMatrix, Matrix, Parameters
+from edgegen_export.graph.parameters import HeadMatrices, LinearMatrix, Matrix, Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +32,5 @@ class RenamedParameters:
     def vector(self, name: str) -> Tensor:
         return self.params.vector(self.stored(name))
 
-    def of_heads(self, module: str, count: int) -> Tensor:
-        return self.params.of_heads(self.stored(module), count)
+    def of_heads(self, module: str, count: int, *, transposed: bool) -> HeadMatrices:
+        return self.params.of_heads(self.stored(module), count, transposed=transposed)

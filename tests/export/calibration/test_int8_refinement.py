@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.calibration import int8_refinement
-from edgegen_export.calibration.int8_refinement import GOAL, SMALL, Refinement, refine
+from edgegen_export.calibration.int8_refinement import GOAL, Refinement, refine
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.calibration.sensitivity import Change, eval_ids
 from edgegen_export.calibration.trial import Trial
@@ -20,7 +20,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import round_rows, stored_bits
-from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, SMALL
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, runner_of
 from tests.export.calibration.test_calibrate import PLAIN

@@ -98,6 +98,12 @@ class Component:
         """Further trained tensors, by their whole names."""
         return {}
 
+    @property
+    def of_heads(self) -> Shapes:
+        """Those of them that have a matrix for each head: the shape [rows, columns] of all together, as they are
+        multiplied with."""
+        return {}
+
     def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
         """Its norms, and the shapes of their weights; ``norm``: the model's."""
         return {}

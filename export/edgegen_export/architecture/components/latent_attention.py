@@ -83,10 +83,18 @@ class LatentAttention(Attention):
         return {**taking, **queries, "attn.o": (hidden, self.width)}
 
     def numbers(self, hidden: int) -> Shapes:
-        """The matrices of each head, which are not quantized."""
+        """The matrices of each head."""
         own = self.sizes
         return {
             "attn.k_b.weight": (self.heads * own.unrotated, own.rank),
+            "attn.v_b.weight": (self.heads * own.value, own.rank),
+        }
+
+    @property
+    def of_heads(self) -> Shapes:
+        own = self.sizes
+        return {
+            "attn.k_b.weight": (self.heads * own.rank, own.unrotated),
             "attn.v_b.weight": (self.heads * own.value, own.rank),
         }
 
