@@ -1,7 +1,7 @@
 """Latent attention: what the KV cache has of it, in memory and in what is said of it, and what is refused."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -53,7 +53,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def initializers(bundle: Bundle) -> dict[str, np.ndarray]:
     """What the decode graph has stored, by name."""
-    graph = onnx.load(str(bundle.file(bundle.variant.decode))).graph
+    graph = cast(Any, onnx).load(str(bundle.file(bundle.variant.decode))).graph
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
 
