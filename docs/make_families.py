@@ -44,9 +44,9 @@ these ways, where logits have a deviation of about 3. 64 greedy ids are the same
 Where sizes are published, the gigabytes are those of the weights, which a bundle maps: 8.25 bits each in int8, about 5
 in int4. A KV cache comes on top.
 
-transformers does not have `bailing_moe`, `baichuan`, `deepseek`, `internlm2`, `mimo`, `minicpm`, `nanbeige`, `openelm`,
-`orion`, `qwen`, `rwkv7` and `telechat3`: tests compare OpenELM and RWKV-7 with their published formulas, and each other
-with a model of another family that computes the same of the same weights.
+transformers does not have `bailing_moe`, `baichuan`, `deepseek`, `internlm2`, `iquestloopcoder`, `mimo`, `minicpm`,
+`nanbeige`, `openelm`, `orion`, `qwen`, `rwkv7` and `telechat3`: tests compare IQuest-Coder Loop, OpenELM and RWKV-7
+with their published formulas, and each other with a model of another family that computes the same of the same weights.
 
 WRAPPERS
 

@@ -101,8 +101,8 @@ class KVLayer:
 
 @dataclass(frozen=True, slots=True)
 class SharedLayer:
-    """A layer ``layer`` that attends to the cache of the layer ``source``, and the names of that cache in its own
-    attention: bound to the source's memory, to which it appends what the source has appended."""
+    """A layer ``layer`` that attends to the cache of the layer ``source``, alone or beside its own, and the names of
+    that cache in its attention: bound to the source's memory, to which it appends what the source has appended."""
 
     layer: int
     source: int
@@ -141,7 +141,7 @@ class KVSpec:
     are and no more, and ``present`` is a new array: the past with the new ones after it.
     ``int8``: the graphs round keys and values as they append them; only a cache in place is kept so.
     ``fixed``: the states of a fixed size, float32 and in place; absent without such states.
-    ``shared``: layers that keep nothing and read another's cache; absent without such layers.
+    ``shared``: layers that read another's cache; absent without such layers.
     """
 
     dtype: KVDtype
@@ -506,8 +506,8 @@ def _cache_problems(kv: KVSpec) -> list[str]:
     for n, one in enumerate(kv.shared):
         if one.source not in keeping:
             problems.append(f"kv.shared[{n}].source: layer {one.source} has no cache of its own")
-        if one.layer in keeping:
-            problems.append(f"kv.shared[{n}].layer: layer {one.layer} has a cache of its own")
+        if one.layer == one.source:
+            problems.append(f"kv.shared[{n}].layer: layer {one.layer} reads its own cache")
     for n, state in enumerate(kv.fixed):
         if not state.shape or min(state.shape) < 1:
             problems.append(f"kv.fixed[{n}].shape: positive sizes expected, found {list(state.shape)}")

@@ -4,27 +4,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen_export.pipeline import export
+from tests.families import iquestloopcoder, rwkv7
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of
-from tests.families.rwkv7 import written
 from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 
 SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
 FAMILIES = (
     *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
     *("mamba2", "mamba", "falcon_mamba", "jamba", "olmo_hybrid", "kimi_linear", "bailing_hybrid"),
-    *("zamba2", "hrm_text", "dory"),
+    *("zamba2", "hrm_text", "dory", "iquestloopcoder"),
     *SHARING,
     "deepseek_v3",
     "rwkv7",
 )
 _NAMES: dict[str, str] = {**dict.fromkeys(SHARING, "E2B"), "nemotron_h": "experts"}
 _ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
+
+WRITTEN: dict[str, Callable[..., Any]] = {"rwkv7": rwkv7.written, "iquestloopcoder": iquestloopcoder.written}
+"""What writes those that transformers does not have."""
 
 CONTEXT = 1024
 """That of the bundles, for conversations."""
@@ -58,8 +62,8 @@ def bundles_in(folders: pytest.TempPathFactory) -> BundleOf:
     def bundle_of(family: str) -> Bundle:
         folder = folders.mktemp("hybrid")
         checkpoint = folder / "checkpoint"
-        if family == "rwkv7":  # which transformers does not have
-            written("base", checkpoint, vocab_size=VOCAB_SIZE, max_position_embeddings=CONTEXT)
+        if write := WRITTEN.get(family):
+            write("base", checkpoint, vocab_size=VOCAB_SIZE, max_position_embeddings=CONTEXT)
         else:
             checkpoint_of(CASES_OF[family], checkpoint)
         return export(str(_write_tokenizer(checkpoint)), folder / "bundle")[0]

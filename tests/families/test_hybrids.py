@@ -68,6 +68,10 @@ KEPT = {
         6 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4,
     ),
     "hrm_text": ([(i, "growing") for i in range(16)], 0),
+    "iquestloopcoder": (
+        [(i, kind) for i in range(6) for kind in (["growing"] if i < 3 else ["shared", "windowed"])],
+        0,
+    ),
     "rwkv7": ([(i // 3, "fixed") for i in range(9)], 3 * (64 + 4 * 16 * 16 + 64) * 4),
     "dory": ([(i, "growing" if i % 2 else "windowed") for i in range(6)], 0),
     **dict.fromkeys(("mamba", "falcon_mamba"), ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 + 16) * 128 * 4)),
@@ -96,6 +100,7 @@ OPERATORS = {
     "falcon_mamba": scanned,
     "rwkv7": {b"Scan", b"Neg", b"Exp", b"Tanh", b"Sigmoid"},
     "hrm_text": {b"Sigmoid"},
+    "iquestloopcoder": {b"Sigmoid", b"RotaryEmbedding"},
     "dory": {b"Sigmoid", b"RotaryEmbedding"},
     "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
 }

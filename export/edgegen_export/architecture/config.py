@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.experts import Experts
+from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
@@ -95,6 +96,12 @@ class Layer:
     @property
     def experts(self) -> Experts | None:
         return self.mlp if isinstance(self.mlp, Experts) else None
+
+    @property
+    def source(self) -> int | None:
+        """The earlier layer whose keys and values it reads, instead of its own or besides."""
+        reading = (self.attention, self.extra(MixedAttention))
+        return next((one.source for one in reading if one and one.source is not None), None)
 
     def extra(self, kind: type[C]) -> C | None:
         """The extra of this class, if it has one."""
@@ -215,7 +222,7 @@ class DecoderConfig:
     @property
     def sources(self) -> list[int]:
         """The layers whose keys and values others read, in order."""
-        return sorted({one.source for one in self.attentions.values() if one.source is not None})
+        return sorted({layer.source for layer in self.layers if layer.source is not None})
 
     def each_layer(self, change: Callable[[Layer], Layer], which: Collection[int] | None = None) -> "DecoderConfig":
         """The same model with the layers of ``which``, all without it, changed."""

@@ -19,7 +19,7 @@ from edgegen_export.architecture.components.component import INT8_KV
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_rotation import rotated_reach
 from edgegen_export.graph.attention import kv_scale_names
-from edgegen_export.graph.kept_state import kv_layer
+from edgegen_export.graph.kept_state import kv_layers
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.tensors.lazy import LazyTensor
 
@@ -60,7 +60,7 @@ def kv_scales(
             with reference.layer(layer, length) as run:
                 states = [run(x) for x in states]
             continue
-        cache = kv_layer(kv, layer)
+        cache = kv_layers(kv, layer)[0]
         before, rope = states[0][:1, :2], config.attentions[layer].rope
         later = _factors_after_rotation(config, tensors, layer)
         most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]

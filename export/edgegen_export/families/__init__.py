@@ -55,6 +55,7 @@ from edgegen_export.families.hyperclovax import HYPERCLOVAX
 from edgegen_export.families.internlm2 import INTERNLM2
 from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.iquestcoder import IQUESTCODER
+from edgegen_export.families.iquestloopcoder import IQUESTLOOPCODER
 from edgegen_export.families.jais2 import JAIS2
 from edgegen_export.families.jamba import JAMBA
 from edgegen_export.families.kimi_linear import KIMI_LINEAR
@@ -192,6 +193,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     MINISTRAL,
     CWM,
     IQUESTCODER,
+    IQUESTLOOPCODER,
     APERTUS1P5,
     EXAONE,
     JAIS2,

@@ -3,13 +3,14 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size, h heads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
 from edgegen_export.architecture.components.attention import Attention, QKNorm, QueryScale
+from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.components.normalized import NormalizedAttention
 from edgegen_export.architecture.components.shared_block import SharedUse
 from edgegen_export.architecture.config import Alibi, DecoderConfig
@@ -18,6 +19,7 @@ from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Val
 from edgegen_export.graph.mamba2 import negative_softplus
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.reductions import total
 from edgegen_export.graph.shared_block import with_updated_attention
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator, normalized
 
@@ -59,16 +61,22 @@ class StepInputs:
 
 
 def attention(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, x: Value, cache: KVLayer, step: StepInputs
+    g: GraphBuilder,
+    params: Parameters,
+    config: DecoderConfig,
+    layer: int,
+    x: Value,
+    caches: Sequence[KVLayer],
+    step: StepInputs,
 ) -> Stream:
     """Causal attention of [b, t, d] over the KV cache, to which the operator appends in place.
 
-    A layer that shares another's cache appends the other's keys and values a second time, in the same place: the
-    operator always appends, and the bits are the same.
+    A layer that reads another's cache appends the other's keys and values a second time, in the same place: the
+    operator always appends, and the bits are the same. ``caches``: the layer's own, if it has one, and the other's.
 
     Returns the output projection without its bias, which the stream adds.
     """
-    name, own = f"layers.{layer}", config.attentions[layer]
+    name, own, mixed = f"layers.{layer}", config.attentions[layer], config.layers[layer].extra(MixedAttention)
     module, inputs_of_layer = f"{name}.attn", tuple(f"{name}.{matrix}" for matrix in own.inputs)
     packed = linear(g, params.matrix(*inputs_of_layer), x, params.bias(*inputs_of_layer))
     packed = with_updated_attention(g, params, config.layers[layer].extra(SharedUse), layer, x, packed)
@@ -81,13 +89,18 @@ def attention(
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
     fused_rotation = _rotates_inside(own)
     apart = own.qk_norm or own.value_norm or own.value_is_key or own.query_scale or layer in config.sources
-    if apart or own.source is not None or (own.rope and not fused_rotation):
+    if apart or config.layers[layer].source is not None or (own.rope and not fused_rotation):
         query, key, value = _prepared(g, params, config, layer, packed, step)
     else:
         query, key, value = packed, NONE, NONE
     if layer in config.sources:
         step.kept[layer] = key, value
-    attended = cached_attention(g, params, own, layer, (query, key, value), cache, step, rotates=fused_rotation)
+    attended = cached_attention(g, params, own, layer, (query, key, value), caches[0], step, rotates=fused_rotation)
+    if mixed and mixed.source is not None:
+        whole, read = replace(own, window=None, source=mixed.source), (query, *step.kept[mixed.source])
+        earlier = cached_attention(g, params, whole, layer, read, caches[1], step, rotates=fused_rotation)
+        rotated = _rotated(g, own, query, own.heads, step) if fused_rotation else query
+        attended = _mixed(g, params, mixed, layer, rotated, (earlier, attended))
     if gate:
         attended = gated(g, own, attended, gate, own.head_dim)
     if own.sub_norm:
@@ -183,13 +196,8 @@ def _prepared(
 
     def prepared(name: str, x: Value) -> Value:
         x = normed(name, x, after_rotation=False)
-        if own.rope and not _rotates_inside(own):
-            cos, sin = step.rotary[own.rope]
-            partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != head_dim else {}
-            interleaved = int(own.rope.interleaved)
-            x = g.ms.RotaryEmbedding(
-                x, step.positions, cos, sin, num_heads=heads[name], interleaved=interleaved, **partial
-            )
+        if not _rotates_inside(own):
+            x = _rotated(g, own, x, heads[name], step)
         return normed(name, x, after_rotation=True)
 
     def scaled(query: Value) -> Value:  # which a later rotation does not change
@@ -205,6 +213,29 @@ def _prepared(
     if own.value_norm:
         value = norm_of_groups(g, replace(config.norm, kind="rms"), value, heads["k"], head_dim)
     return scaled(prepared("q", query)), prepared("k", key), value
+
+
+def _rotated(g: GraphBuilder, own: Attention, x: Value, heads: int, step: StepInputs) -> Value:
+    """x [b, t, heads · head_dim] with RoPE, where there is any."""
+    if own.rope is None:
+        return x
+    cos, sin = step.rotary[own.rope]
+    partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != own.head_dim else {}
+    interleaved = int(own.rope.interleaved)
+    return g.ms.RotaryEmbedding(x, step.positions, cos, sin, num_heads=heads, interleaved=interleaved, **partial)
+
+
+def _mixed(
+    g: GraphBuilder, params: Parameters, own: MixedAttention, layer: int, query: Value, read: tuple[Value, Value]
+) -> Value:
+    """What rotated queries [b, t, h · head_dim] have read of an earlier layer's keys and values, and of their own."""
+    by_head = g.axes(0, 0, own.heads, own.head_dim)
+    weight, bias = (g.weight(params.vector(f"layers.{layer}.mix.{name}")) for name in ("weight", "bias"))
+    logit = total(g, g.op.Mul(g.op.Reshape(query, by_head), weight), own.head_dim)
+    gate = g.op.Sigmoid(g.op.Add(logit, g.op.Unsqueeze(bias, g.axes(-1))))
+    earlier, later = (g.op.Reshape(x, by_head) for x in read)
+    mixed = g.op.Add(later, g.op.Mul(gate, g.op.Sub(earlier, later)))
+    return g.op.Reshape(mixed, g.axes(0, 0, own.heads * own.head_dim))
 
 
 def gated(g: GraphBuilder, own: Attention, attended: Value, gate: Value, size: int) -> Value:

@@ -22,7 +22,7 @@ from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.channel_mix import channel_mix
 from edgegen_export.graph.experts import expert_mlp
-from edgegen_export.graph.kept_state import fixed_states, kv_layer
+from edgegen_export.graph.kept_state import fixed_states, kv_layers
 from edgegen_export.graph.latent_attention import latent_attention
 from edgegen_export.graph.laurel import with_laurel
 from edgegen_export.graph.matrices import linear, rows
@@ -125,12 +125,12 @@ def _block(
     def attend(x: Value, *, alone: bool = False) -> Stream:
         made: list[Stream] = [] if alone or own.mixer is None else [mix(x)]
         if own.attention:
-            cache, attending = kv_layer(kv, layer), own.attention
+            caches, attending = kv_layers(kv, layer), own.attention
             with g.scope("attn"):
                 if isinstance(attending, LatentAttention):
-                    made.append(latent_attention(g, params, attending, layer, x, cache, step))
+                    made.append(latent_attention(g, params, attending, layer, x, caches[0], step))
                 else:
-                    made.append(attention(g, params, config, layer, x, cache, step))
+                    made.append(attention(g, params, config, layer, x, caches, step))
         return made[0] if len(made) == 1 else _both(g, NONE, *made)
 
     def think(x: Value, residual: Value) -> Stream:

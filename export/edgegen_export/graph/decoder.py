@@ -38,9 +38,10 @@ HIDDEN_SCALE = "hidden_states.scale"
 
 def kv_spec(config: DecoderConfig) -> KVSpec:
     """The float32 KV cache of ``config``: one class for full attention, and one per sliding window size; and the fixed
-    states of layers that have no attention. Layers that share another's cache keep nothing."""
+    states of layers that have no attention. Layers that have another's cache instead of their own keep nothing."""
     attentions = config.attentions
     names = {i: _class_name(attentions[i].window) for i in config.cached_layers}
+    read = {i: layer.source for i, layer in enumerate(config.layers)}
     return KVSpec(
         dtype="float32",
         kind="in_place",
@@ -57,7 +58,7 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
                 past_value=f"past_key_values.{i}.value",
                 present_key=f"present.{i}.key",
                 present_value=f"present.{i}.value",
-                layer=i if len(names) < config.num_layers else None,
+                layer=i if len(names) < config.num_layers or config.sources else None,
                 latent=isinstance(attentions[i], LatentAttention),
             )
             for i, name in names.items()
@@ -65,14 +66,14 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
         shared=tuple(
             SharedLayer(
                 layer=i,
-                source=one.source,
-                past_key=f"past_key_values.{i}.key",
-                past_value=f"past_key_values.{i}.value",
-                present_key=f"present.{i}.key",
-                present_value=f"present.{i}.value",
+                source=source,
+                past_key=f"past_key_values.{name}.key",
+                past_value=f"past_key_values.{name}.value",
+                present_key=f"present.{name}.key",
+                present_value=f"present.{name}.value",
             )
-            for i, one in attentions.items()
-            if one.source is not None
+            for i, source, name in ((i, source, f"{i}.of_{source}" if i in names else i) for i, source in read.items())
+            if source is not None
         ),
         fixed=tuple(
             FixedState(i, past_name(name, i), f"present_{name}.{i}", shape)

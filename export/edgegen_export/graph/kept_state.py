@@ -7,16 +7,17 @@ from edgegen.bundle.manifest import KVLayer, KVSpec
 from edgegen_export.architecture.components.component import Component
 
 
-def kv_layer(kv: KVSpec, layer: int) -> KVLayer:
-    """The keys and values that the attention of a layer reads, by its own names."""
+def kv_layers(kv: KVSpec, layer: int) -> list[KVLayer]:
+    """The keys and values that the attention of a layer reads, by its own names: its own, and an earlier layer's."""
     if kv.layers[0].layer is None:  # every layer has its own
-        return kv.layers[layer]
+        return [kv.layers[layer]]
+    found = [one for one in kv.layers if one.layer == layer]
     for one in kv.shared:
         if one.layer == layer:
             names = {"past_key": one.past_key, "past_value": one.past_value}
             names |= {"present_key": one.present_key, "present_value": one.present_value}
-            return replace(kv_layer(kv, one.source), **names)
-    return next(one for one in kv.layers if one.layer == layer)
+            found.append(replace(kv_layers(kv, one.source)[0], **names))
+    return found
 
 
 def fixed_states(kv: KVSpec, layer: int, own: Component, hidden: int) -> tuple[FixedState, ...]:

@@ -24,7 +24,7 @@ from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.carried import Carried
 from edgegen_export.graph.decoder import rotary_tables, step_inputs
-from edgegen_export.graph.kept_state import kv_layer
+from edgegen_export.graph.kept_state import kv_layers
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.graph.per_layer import per_layer_inputs
@@ -163,13 +163,13 @@ class LayerwiseModel:
         tensors = {**self._tensors, **changed} if changed else self._tensors
         params = FedParameters(tensors, blocks, ternary=self._config.ternary)
         own, carried = self._config.layers[layer].attention, self._carried
-        cache = kv_layer(self._kv, layer) if own else None
+        caches = kv_layers(self._kv, layer) if own else []
         g = GraphBuilder(f"layer {layer}")
         tables = {own.rope: self._tables[own.rope]} if own and own.rope else {}
         x = g.input("x", "float32", _SHAPE)
-        classes = {cache.cache_class: self._kv.classes[cache.cache_class]} if cache else {}
+        classes = {cache.cache_class: self._kv.classes[cache.cache_class] for cache in caches}
         step = step_inputs(g, self._config, self._kv.dtype, classes, tables, x)
-        step = carried.entering(g, x, step, layer, own.source if own else None)
+        step = carried.entering(g, x, step, layer, self._config.layers[layer].source)
         stream = decoder_block(g, params, self._config, layer, carried.stream(g, x), self._kv, step)
         g.output(_RESULT, carried.leaving(g, x, stream, step, layer), "float32", _SHAPE)
         for tap in taps:
@@ -179,7 +179,7 @@ class LayerwiseModel:
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
         model = _with_constants(g.model(), params.constants)
         states = [state for state in self._kv.fixed if state.layer == layer]
-        run = LayerRun(model, self._kv, cache, states, params.feeds() | rotary, taps)
+        run = LayerRun(model, self._kv, caches, states, params.feeds() | rotary, taps)
         try:
             yield run
         finally:
@@ -237,14 +237,15 @@ class LayerRun:
         self,
         model: ModelProto,
         kv: KVSpec,
-        cache: KVLayer | None,
+        caches: Sequence[KVLayer],
         states: Sequence[FixedState],
         fixed: Mapping[str, NDArray[Any]],
         taps: Sequence[str],
     ) -> None:
-        """``cache``, ``states``: what the layer keeps, of ``kv``; ``fixed``: inputs that are the same in every run."""
+        """``caches``, ``states``: what the layer reads, of ``kv``, a cache of its own first; ``fixed``: inputs that are
+        the same in every run."""
         self._session = open_session(model.SerializeToString(), keep_spinning=False)
-        self._kv, self._cache, self._states = kv, cache, states
+        self._kv, self._caches, self._states = kv, caches, states
         self._fixed = fixed
         self._taps = taps
 
@@ -265,8 +266,8 @@ class LayerRun:
 
     def cached(self, x: Hidden) -> tuple[Hidden, NDArray[Any], NDArray[Any]]:
         """The hidden states after the layer, and keys and values as in the KV cache, [b, kv_heads, t, head_dim]."""
-        assert self._cache is not None, "the layer has no attention"
-        result, keys, values = self._run(x, [_RESULT, self._cache.present_key, self._cache.present_value])
+        assert self._caches, "the layer has no attention"
+        result, keys, values = self._run(x, [_RESULT, self._caches[0].present_key, self._caches[0].present_value])
         return result.copy(), keys, values
 
     def _run(self, x: Hidden, outputs: list[str]) -> list[NDArray[Any]]:
@@ -276,7 +277,7 @@ class LayerRun:
             GraphContract().position_ids: np.tile(np.arange(tokens, dtype=np.int64), (batch, 1)),
             **{state.past: np.zeros((batch, *state.shape), np.float32) for state in self._states},
         }
-        if (cache := self._cache) is not None:
+        for cache in self._caches:
             past = np.zeros((batch, cache.kv_heads, tokens, cache.head_dim), self._kv.dtype)
             seqlens, total = self._kv.classes[cache.cache_class].length_inputs
             feeds |= {cache.past_key: past, cache.past_value: past}

@@ -33,6 +33,7 @@ from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.calibration import test_calibrate
 from tests.export.calibration.test_calibrate import PLAIN
 from tests.export.quantize.test_smoothing import random_tensors
+from tests.families import iquestloopcoder
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of
 
@@ -46,6 +47,8 @@ AGAIN = in_passes(PLAIN, ORDER, STARTS)
 ZAMBA2 = next(case for case in CASES if str(case) == "zamba2: rotated and updated")
 SHARED = find_architecture({"model_type": "zamba2"}, FAMILIES).read_config(ZAMBA2.config)
 """Layers that have matrices of their own beside those that they share."""
+MIXED = find_architecture(iquestloopcoder.BASE, FAMILIES).read_config(iquestloopcoder.BASE)
+"""Layers that attend to the keys of an earlier pass as well."""
 
 
 def apart(config: DecoderConfig) -> DecoderConfig:
@@ -72,7 +75,7 @@ def uses(config: DecoderConfig) -> dict[str, list[str]]:
     return found
 
 
-@pytest.fixture(params=[AGAIN, SHARED], ids=["passes", "shared blocks"])
+@pytest.fixture(params=[AGAIN, SHARED, MIXED], ids=["passes", "shared blocks", "keys of both passes"])
 def config(request: pytest.FixtureRequest) -> DecoderConfig:
     return request.param
 

@@ -271,13 +271,25 @@ def test_a_shared_layer_keeps_nothing_and_reads_anothers_cache(raw: dict[str, An
     assert Manifest.from_json(read.to_json()) == read
 
 
-def test_a_shared_layer_needs_a_source_and_no_cache_of_its_own(raw: dict[str, Any]) -> None:
+def test_a_layer_may_read_anothers_cache_besides_its_own(raw: dict[str, Any]) -> None:
+    kv = raw["variants"][0]["kv"]
+    kv["layers"] = [{**kv["layers"][0], "layer": i} for i in (2, 3)]
+    kv["shared"] = [shared(3, 2)]
+    found = Manifest.from_json(json.dumps(raw)).variants[0].kv
+    assert {(state.layer, state.kind, state.source) for state in found.states} == {
+        (2, "growing", None),
+        (3, "growing", None),
+        (3, "shared", 2),
+    }
+
+
+def test_a_shared_layer_needs_the_cache_of_another_one(raw: dict[str, Any]) -> None:
     kv = raw["variants"][0]["kv"]
     kv["layers"][0]["layer"] = 2
     kv["shared"] = [shared(3, 1), shared(2, 2)]
     assert problems(raw) == [
         "variants[0].kv.shared[0].source: layer 1 has no cache of its own",
-        "variants[0].kv.shared[1].layer: layer 2 has a cache of its own",
+        "variants[0].kv.shared[1].layer: layer 2 reads its own cache",
     ]
     kv |= {"kind": "concat", "shared": [shared(3, 2)]}
     kv["classes"]["full"] |= {"seqlens": None, "total": None}
