@@ -433,6 +433,22 @@ static void run_experts(int64_t width, int64_t inner, int64_t rows, int64_t expe
   run(&edgegen_block_experts, &info, &context, 1);
 }
 
+/* lying: 1 x, 2 past, 3 the kernel. */
+static void run_convolution(int64_t batch, int64_t tokens, int64_t channels, int64_t width, int kind, int lying) {
+  OrtKernelInfo info = {0};
+  OrtKernelContext context = {0};
+  const int64_t of_x = channels - (lying == 1), before = width - 1 - (lying == 2);
+  set(&info, "channels", -1, (double)channels), set(&info, "width", -1, (double)width);
+  set(&info, "activation", -1, kind);
+  context.inputs[0] = shaped(numbers(batch * tokens * of_x, 40, 0), 3, (int64_t[]){batch, tokens, of_x});
+  context.inputs[1] = shaped(numbers(batch * before * channels, 40, 0), 3, (int64_t[]){batch, before, channels});
+  info.initializers[2] = numbers(channels * width - (lying == 3), 10, 0);
+  if (kind & 1) info.initializers[3] = numbers(channels, 10, 0);
+  printf("convolution batch=%lld tokens=%lld channels=%lld width=%lld %d: ", (long long)batch, (long long)tokens,
+         (long long)channels, (long long)width, kind);
+  run(&edgegen_causal_conv, &info, &context, 2);
+}
+
 /* lying: 1 codes, 2 heads of x, 3 its width. */
 static void run_per_head(int64_t columns, int64_t out, int64_t tokens, int64_t heads, int bits, int lying) {
   OrtKernelInfo info = {0};
@@ -535,6 +551,9 @@ static void run_others(void) {
   for (int kind = 0; kind < 12; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 6, kind > 5);
   for (int kind = 0; kind < 10; kind++) run_scan(1 + kind % 3, kind * kind, 1 + 7 * (kind % 6), 1 + 37 * kind, 0);
   for (int lying = 1; lying <= 3; lying++) run_scan(2, 3, 16, 20, lying);
+  for (int kind = 0; kind < 10; kind++)
+    run_convolution(1 + kind % 3, kind * kind, 1 + 37 * kind, 2 + kind % 5, kind % (ACTIVATIONS + 1), 0);
+  for (int lying = 1; lying <= 3; lying++) run_convolution(2, 3, 20, 4, 0, lying);
   for (int kind = 0; kind < 16; kind++) {
     static const int64_t ROWS[] = {1, 2, 1, 7, 13, 1, 40, 70};
     run_fused(20 + 37 * (kind / 2), 9 + 21 * (kind % 5), ROWS[kind % 8], kind & 1 ? 4 : 8, kind >> 1 & 1, kind >> 2 & 1,

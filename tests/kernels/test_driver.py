@@ -34,20 +34,20 @@ CROSS_COMPILER = "aarch64-linux-gnu-gcc"
 RANDOM_MATRICES = 200
 MATRICES = 12 * 16 * 3
 LYING_MATRICES = 10
-CASES = (
-    MATRICES
-    + LYING_MATRICES
-    + (48 + 6)
-    + (8 + 3)
-    + (8 + 2)
-    + 12
-    + (10 + 3)
-    + (16 + 5)
-    + (12 + 4)
-    + (10 + 3)
-    + 12
-    + (12 * 10 + 6)
-)  # attention, gathers, norms, activations, scans, fused layers, experts, heads, gptq, ternary matrices
+OTHERS = {
+    "attention": 48 + 6,
+    "gathers": 8 + 3,
+    "norms": 8 + 2,
+    "activations": 12,
+    "scans": 10 + 3,
+    "convolutions": 10 + 3,
+    "fused layers": 16 + 5,
+    "experts": 12 + 4,
+    "matrices of heads": 10 + 3,
+    "gptq": 12,
+    "ternary matrices": 12 * 10 + 6,
+}
+CASES = MATRICES + LYING_MATRICES + sum(OTHERS.values())
 
 
 def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:
@@ -95,6 +95,7 @@ def test_lengths_that_lie_are_told(expected: list[str]) -> None:
     parts += ["the bias has too few keys", "a position has no cosines", "keys and values are [batch, tokens"]
     parts += ["there is no row 10", "scales have 29", "zero points have 29", "biases have 19", "skip has neither"]
     parts += ["there is not a rate for each", *["do not have shapes that fit"] * 2]
+    parts += [*["do not have shapes that fit"] * 2, "weights have"]
     parts += ["codes have 3839", "do not fit each other", "skip has not the shape", "what the first step takes"]
     parts += ["do not fit each other"]
     parts += ["codes have", "an element per token and expert", "twice what the second takes", "is not K of the first"]
