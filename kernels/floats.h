@@ -10,6 +10,9 @@
  *   - Activations are functions of float_math.h; a gate is multiplied in last.
  *   - Gated linear units: y = (up + offset) * (g * logistic(alpha * g)), g = gate, at most limit, and up within it.
  *   - Softmax: e = exp(x - max), divided by their sum, which is added in ascending order.
+ *   - Delta rule, for each column of a head's state s [keys][values]: d = s * exp(decay); r = the sum of k * d by fma,
+ *     in ascending order; u = beta * (v - r); s = fma(k, u, d); y = the sum of q * s by fma, in ascending order, times a
+ *     scale.
  *   - Scans: h = fma(taken, written, h * exp(step * rate)) for each number of a channel, and y the sum of read * h by
  *     fma, in ascending order.
  */
@@ -35,6 +38,7 @@ typedef enum {
   TANH,
   RELU,
   NEGATIVE_SOFTPLUS, /* -log(1 + e to the power of x) */
+  LOGISTIC,
   ACTIVATIONS
 } Activation;
 
@@ -53,6 +57,20 @@ typedef struct {
   float *y;                    /* [tokens][width] */
 } Scan;
 
+enum { MOST_KEYS = 1024 };
+
+/* A token of a head that keeps what it has read in a matrix. */
+typedef struct {
+  size_t keys, values; /* MOST_KEYS at most */
+  const float *q, *k;  /* [keys] */
+  const float *v;      /* [values] */
+  const float *decay;  /* [keys], logarithms; */
+  bool by_key;         /* or one for all */
+  float beta, scale;
+  float *state; /* [keys][values]: before, and then after */
+  float *y;     /* [values] */
+} Delta;
+
 typedef struct {
   const char *name;
   /* Normalizes one row. With `skip`, the sum goes to `sum`, which may be `y`; without, both are NULL. */
@@ -67,6 +85,8 @@ typedef struct {
   void (*add)(float *y, const float *x, float factor, size_t count);
   /* The channels from `first` to `last`. */
   void (*scan)(const Scan *scan, size_t first, size_t last);
+  /* The columns of the state from `first` to `last`. */
+  void (*delta)(const Delta *delta, size_t first, size_t last);
 } FloatKernels;
 
 /* Those of the instruction set whose matrix kernels have that name. */

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Self
 from edgegen.graph.causal_conv import with_causal_conv
 from edgegen.graph.experts import fused_experts
 from edgegen.graph.fusion import with_fused_layers
+from edgegen.graph.gated_delta_rule import with_gated_delta_rule
 from edgegen.graph.matrices_per_head import with_matrices_per_head
 from edgegen.graph.node import GraphNode
 from edgegen.graph.norms_and_activations import with_float_kernels
@@ -125,6 +126,7 @@ def _body_with_kernels(body: bytes) -> bytes:
     before = with_float_kernels(rewritten, floats, results)
     constants = {name: (tensor.stored, tensor.shape) for name, tensor in tensors.items()}
     after = with_ternary(with_softplus(before, constants, results), constants, results)
+    after = with_gated_delta_rule(after, constants, results)
     after = with_causal_conv(with_matrices_per_head(after, constants, results), constants, results)
     gone = {name for old, new in zip(before, after, strict=True) if old and old is not new for name in old.inputs}
     rewritten = with_fused_layers(after, results)

@@ -7,6 +7,7 @@ from typing import Self
 from edgegen.graph.protobuf import (
     field,
     fields,
+    float_field,
     integer,
     integer_field,
     integer_value,
@@ -16,7 +17,8 @@ from edgegen.graph.protobuf import (
 
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
 _ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_INTEGERS, _ATTRIBUTE_TYPE = 1, 3, 8, 20
-_INTEGER_TYPE = 2
+_ATTRIBUTE_FLOAT, _ATTRIBUTE_TEXT = 2, 4
+_FLOAT_TYPE, _INTEGER_TYPE = 1, 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +92,17 @@ def integer_attribute(name: bytes, value: int) -> bytes:
     """An ``AttributeProto`` of an integer that is not negative."""
     held = integer_field(_ATTRIBUTE_INTEGER, value) + integer_field(_ATTRIBUTE_TYPE, _INTEGER_TYPE)
     return field(_ATTRIBUTE_NAME, name) + held
+
+
+def real_attribute(name: bytes, value: float) -> bytes:
+    """An ``AttributeProto`` of a float."""
+    held = float_field(_ATTRIBUTE_FLOAT, value) + integer_field(_ATTRIBUTE_TYPE, _FLOAT_TYPE)
+    return field(_ATTRIBUTE_NAME, name) + held
+
+
+def text_of(attribute: bytes) -> bytes:
+    """What an ``AttributeProto`` of a text holds; nothing where it is another one."""
+    return next(values(attribute, _ATTRIBUTE_TEXT), b"")
 
 
 def renamed_attribute(attribute: bytes, name: bytes) -> bytes:

@@ -10,7 +10,7 @@ from edgegen.graph.protobuf import fields, values
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_STRING = 2, 4
 _MOST_DIMENSIONS = 8
 
-_GELU, _GELU_TANH, _SILU, _TANH, _RELU, NEGATIVE_SOFTPLUS = range(6)
+_GELU, _GELU_TANH, _SILU, _TANH, _RELU, NEGATIVE_SOFTPLUS, _LOGISTIC = range(7)
 """The operator's kinds; ``kernels/floats.h`` has their formulas."""
 
 _NORMS = {
@@ -73,6 +73,8 @@ def _kind(node: GraphNode) -> int | None:
             return _SILU if next(floats, b"") == _ONE else None
         case b"Tanh":
             return _TANH
+        case b"Sigmoid":
+            return _LOGISTIC
         case b"Relu":
             return _RELU
         case _:

@@ -81,30 +81,31 @@ KEPT = {
 }
 """By layer, what is kept; and the bytes of a row."""
 
-CHOICE = {b"Sigmoid", b"Exp", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
+CHOICE = {b"Exp", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
 OPERATORS = {
+    **dict.fromkeys(("granitemoehybrid", "falcon_h1", "mamba2", "zamba2"), {b"LinearAttention"}),
     "lfm2": set[bytes](),
     "lfm2_moe": {b"QMoE", *CHOICE},
-    "lfm3": {b"Sigmoid"},
+    "lfm3": set[bytes](),
     "gemma3n_text": set[bytes](),
     "nemotron_h": {
-        *(b"LinearAttention", b"Sigmoid"),
+        b"LinearAttention",
         *(b"TopK", b"OneHot", b"GatherElements", b"ReduceSum", b"Squeeze"),
     },
     "gemma4_text": set[bytes](),
     "deepseek_v3": {b"QMoE", b"RotaryEmbedding", b"Transpose", *CHOICE},
-    "qwen3_next": {b"LinearAttention", b"Sigmoid", b"QMoE", b"RotaryEmbedding"},
-    "kimi_linear": (delta := {b"LinearAttention", b"QMoE", b"Transpose", *CHOICE}),
+    "qwen3_next": {b"QMoE", b"RotaryEmbedding"},
+    "kimi_linear": (delta := {b"QMoE", b"Transpose", *CHOICE}),
     "bailing_hybrid": delta | {b"RotaryEmbedding", b"OneHot", b"Greater", b"Squeeze"},
     "mamba": (scanned := {b"Neg", b"Squeeze"}),
     "falcon_mamba": scanned,
-    "rwkv7": {b"Scan", b"Neg", b"Exp", b"Tanh", b"Sigmoid"},
-    "hrm_text": {b"Sigmoid"},
-    "iquestloopcoder": {b"Sigmoid", b"RotaryEmbedding"},
-    "dory": {b"Sigmoid", b"RotaryEmbedding"},
+    "rwkv7": {b"Scan", b"Neg", b"Exp", b"Tanh"},
+    "hrm_text": set[bytes](),
+    "iquestloopcoder": {b"RotaryEmbedding"},
+    "dory": {b"RotaryEmbedding"},
     "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
 }
-"""Those of a family that are neither edgegen's nor exact, but for matrices; of others, those of a mixer."""
+"""Those of a family that are neither edgegen's nor exact, but for matrices; others have none."""
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 
@@ -145,12 +146,11 @@ def test_the_manifest_says_what_layers_keep(family: str, bundle: Bundle) -> None
 def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known.
 
-    A head of LinearAttention is computed by one thread, token by token; Sigmoid gives a value the same bits wherever it
-    stands. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice of experts
+    A head of LinearAttention is computed by one thread, token by token. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice of experts
     only negates and moves numbers, and adds up two of them, or adds up and compares integers.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
-    more = OPERATORS.get(family, {b"LinearAttention", b"Sigmoid"})
+    more = OPERATORS.get(family, set[bytes]())
     assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *more}
 
 
