@@ -10,12 +10,14 @@ import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
 from edgegen_export.architecture.components.attention import Attention, QKNorm, QueryScale
+from edgegen_export.architecture.components.differential_attention import DifferentialAttention
 from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.components.normalized import NormalizedAttention
 from edgegen_export.architecture.components.shared_block import SharedUse
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
+from edgegen_export.graph.differential_attention import difference, of_pairs
 from edgegen_export.graph.mamba2 import negative_softplus
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
@@ -89,18 +91,23 @@ def attention(
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
     fused_rotation = _rotates_inside(own)
     apart = own.qk_norm or own.value_norm or own.value_is_key or own.query_scale or layer in config.sources
-    if apart or config.layers[layer].source is not None or (own.rope and not fused_rotation):
+    apart = apart or isinstance(own, DifferentialAttention) or config.layers[layer].source is not None
+    if apart or (own.rope and not fused_rotation):
         query, key, value = _prepared(g, params, config, layer, packed, step)
     else:
         query, key, value = packed, NONE, NONE
     if layer in config.sources:
         step.kept[layer] = key, value
+    if isinstance(own, DifferentialAttention):
+        query = of_pairs(g, own, query)
     attended = cached_attention(g, params, own, layer, (query, key, value), caches[0], step, rotates=fused_rotation)
     if mixed and mixed.source is not None:
         whole, read = replace(own, window=None, source=mixed.source), (query, *step.kept[mixed.source])
         earlier = cached_attention(g, params, whole, layer, read, caches[1], step, rotates=fused_rotation)
         rotated = _rotated(g, own, query, own.heads, step) if fused_rotation else query
         attended = _mixed(g, params, mixed, layer, rotated, (earlier, attended))
+    if isinstance(own, DifferentialAttention):
+        attended = difference(g, params, own, layer, attended)
     if gate:
         attended = gated(g, own, attended, gate, own.head_dim)
     if own.sub_norm:
