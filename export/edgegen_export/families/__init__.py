@@ -92,6 +92,7 @@ from edgegen_export.families.opt import OPT
 from edgegen_export.families.orion import ORION
 from edgegen_export.families.persimmon import PERSIMMON
 from edgegen_export.families.phi import PHI, PHI3
+from edgegen_export.families.phi4flash import PHI4FLASH
 from edgegen_export.families.qwen import QWEN2, QWEN3
 from edgegen_export.families.qwen1 import QWEN
 from edgegen_export.families.qwen2_moe import QWEN2_MOE
@@ -146,6 +147,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     GEMMA4_UNIFIED_WITH_VISION,
     PHI,
     PHI3,
+    PHI4FLASH,
     STARCODER2,
     STABLELM,
     OLMO,
