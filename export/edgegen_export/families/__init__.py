@@ -20,6 +20,7 @@ from edgegen_export.families.dbrx import DBRX
 from edgegen_export.families.deepseek import DEEPSEEK
 from edgegen_export.families.deepseek_v2 import DEEPSEEK_V2
 from edgegen_export.families.deepseek_v3 import DEEPSEEK_V3
+from edgegen_export.families.diffllama import DIFFLLAMA
 from edgegen_export.families.dory import DORY
 from edgegen_export.families.dots1 import DOTS1
 from edgegen_export.families.ernie4_5 import ERNIE4_5
@@ -243,6 +244,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     MISTRAL4,
     NANBEIGE,
     HRM_TEXT,
+    DIFFLLAMA,
     DORY,
     ZAMBA2,
 )

@@ -5,19 +5,16 @@ last with keys and values. Of those after them, which keep nothing, every other 
 others what that mixer's state space gave.
 """
 
-import math
 from dataclasses import replace
 from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.differential_attention import DifferentialAttention
 from edgegen_export.architecture.components.gated_memory import GatedMemory
 from edgegen_export.architecture.components.mamba1 import Mamba1
-from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
+from edgegen_export.families.diffllama import differential, even_heads
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.mamba import mamba1_tensors, read_rank, sound_width
 from edgegen_export.families.passes import of_layer
@@ -35,9 +32,7 @@ def read_phi4flash(read: ConfigReader) -> DecoderConfig:
     if odd:
         read.problem(f"num_hidden_layers = {config.num_layers}: a multiple of 4 expected")
     attention = config.attention
-    for key, heads in (("num_attention_heads", attention.heads), ("num_key_value_heads", attention.kv_heads)):
-        if heads % 2:
-            read.problem(f"{key} = {heads}: an even number expected, for differential attention")
+    even_heads(read, attention)
     if config.mlp.activation != "silu":
         read.problem("hidden_act: recurrent layers are supported with silu only")
     mamba = Mamba1(
@@ -51,7 +46,8 @@ def read_phi4flash(read: ConfigReader) -> DecoderConfig:
     def mixing(i: int, own: Layer) -> Layer:
         if i % 2:
             source, local = middle + 1 if i > middle + 1 else None, window if i < middle else None
-            return replace(own, attention=_differential(attention, i, source, local))
+            paired = differential(attention, i, eps=1e-5, weight=True)
+            return replace(own, attention=replace(paired, window=local, source=source))
         mixer = GatedMemory(mamba.inner) if i > middle else replace(mamba, remembered=i == middle)
         return replace(own, attention=None, mixer=mixer)
 
@@ -72,20 +68,6 @@ def _window(read: ConfigReader, layers: int) -> int | None:
         read.problem("sliding_window: one size expected, in every other layer of the first half")
         return None
     return window
-
-
-def _differential(own: Attention, layer: int, source: int | None, window: int | None) -> DifferentialAttention:
-    """Attention of a layer with as many numbers; two keys, or values, are one there."""
-    return DifferentialAttention(
-        own.heads,
-        max(1, own.kv_heads // 2),
-        2 * own.head_dim,
-        own.scale,
-        window=window,
-        source=source,
-        initial=0.8 - 0.6 * math.exp(-0.3 * layer),
-        pair_norm=Norm("rms", 1e-5),
-    )
 
 
 _KINDS = ("weight", "bias")

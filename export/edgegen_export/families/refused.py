@@ -54,7 +54,6 @@ _NEEDS: Mapping[str, str] = {
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
     _EXPERTS: "beam doge jetmoe mimo_v2_flash phimoe step3p5",
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
-    "attention that is the difference of two": "diffllama",
     "attention that hashes keys into buckets": "reformer",
     "learned distances between segments as positions": "cpmant",
     "layers without attention or an MLP, or with one matrix in their place": "nemotron-nas",

@@ -175,7 +175,7 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
 def _rotates_inside(own: Attention) -> bool:
     rope, normed_later = own.rope, own.qk_norm is not None and own.qk_norm.after_rotation
     fits = rope is not None and own.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
-    return fits and not normed_later
+    return fits and own.size == own.head_dim and not normed_later
 
 
 def _widths(own: Attention) -> list[int]:
@@ -204,7 +204,7 @@ def _prepared(
     def prepared(name: str, x: Value) -> Value:
         x = normed(name, x, after_rotation=False)
         if not _rotates_inside(own):
-            x = _rotated(g, own, x, heads[name], step)
+            x = _rotated(g, own, x, {"q": own.heads, "k": own.kv_width // own.size}[name], step)
         return normed(name, x, after_rotation=True)
 
     def scaled(query: Value) -> Value:  # which a later rotation does not change
@@ -223,11 +223,11 @@ def _prepared(
 
 
 def _rotated(g: GraphBuilder, own: Attention, x: Value, heads: int, step: StepInputs) -> Value:
-    """x [b, t, heads · head_dim] with RoPE, where there is any."""
+    """x [b, t, heads · size] with RoPE, where there is any."""
     if own.rope is None:
         return x
     cos, sin = step.rotary[own.rope]
-    partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != own.head_dim else {}
+    partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != own.size else {}
     interleaved = int(own.rope.interleaved)
     return g.ms.RotaryEmbedding(x, step.positions, cos, sin, num_heads=heads, interleaved=interleaved, **partial)
 

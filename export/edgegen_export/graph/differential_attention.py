@@ -17,7 +17,7 @@ from edgegen_export.graph.stream import normalized
 
 def of_pairs(g: GraphBuilder, own: DifferentialAttention, query: Value) -> Value:
     """Queries [b, t, h · s] as [b, t, h · 2 s], for pairs of keys."""
-    pairs = g.op.Reshape(query, g.axes(0, 0, own.heads // 2, 2, 1, own.head_dim // 2))
+    pairs = g.op.Reshape(query, g.axes(0, 0, own.heads // 2, 2, 1, own.size))
     taken = g.constant(np.eye(2, dtype=np.float32)[..., None])
     return g.op.Reshape(g.op.Mul(pairs, taken), g.axes(0, 0, own.heads * own.head_dim))
 

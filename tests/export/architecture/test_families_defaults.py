@@ -39,7 +39,7 @@ LATER = {
     *("qwen3_5_moe_text", "ministral", "cwm", "iquestcoder", "exaone", "jais2", "vaultgemma", "apertus1p5_text"),
     *("nanochat", "solar_open", "sarvam_moe", "minimax_m2", "afmoe", "mellum", "exaone_moe", "hy_v3", "flint"),
     *("laguna", "lara_mini", "cohere2_moe", "kolibri1", "minicpm3", "glm4_moe_lite", "youtu", "mistral4"),
-    *("olmo_hybrid", "kimi_linear", "bailing_hybrid", "dory"),
+    *("olmo_hybrid", "kimi_linear", "bailing_hybrid", "dory", "diffllama"),
 }
 """Those that transformers 4 does not know."""
 
