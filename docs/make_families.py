@@ -45,8 +45,9 @@ Where sizes are published, the gigabytes are those of the weights, which a bundl
 in int4. A KV cache comes on top.
 
 transformers does not have `bailing_moe`, `baichuan`, `deepseek`, `internlm2`, `iquestloopcoder`, `mimo`, `minicpm`,
-`nanbeige`, `openelm`, `orion`, `qwen`, `rwkv7` and `telechat3`: tests compare IQuest-Coder Loop, OpenELM and RWKV-7
-with their published formulas, and each other with a model of another family that computes the same of the same weights.
+`nanbeige`, `openelm`, `orion`, `phi4flash`, `qwen`, `rwkv7` and `telechat3`: tests compare IQuest-Coder Loop, OpenELM,
+Phi-4-mini-flash and RWKV-7 with their published formulas, and each other with a model of another family that computes
+the same of the same weights.
 
 WRAPPERS
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen_export.pipeline import export
-from tests.families import iquestloopcoder, rwkv7
+from tests.families import iquestloopcoder, phi4flash, rwkv7
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of
 from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
@@ -19,7 +19,7 @@ SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
 FAMILIES = (
     *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
     *("mamba2", "mamba", "falcon_mamba", "jamba", "olmo_hybrid", "kimi_linear", "bailing_hybrid"),
-    *("zamba2", "hrm_text", "dory", "iquestloopcoder"),
+    *("zamba2", "hrm_text", "dory", "iquestloopcoder", "phi4flash"),
     *SHARING,
     "deepseek_v3",
     "rwkv7",
@@ -27,7 +27,11 @@ FAMILIES = (
 _NAMES: dict[str, str] = {**dict.fromkeys(SHARING, "E2B"), "nemotron_h": "experts"}
 _ROWS = {"gemma3n_text": {"vocab_size_per_layer_input": 250}, "gemma4_text": {"vocab_size_per_layer_input": VOCAB_SIZE}}
 
-WRITTEN: dict[str, Callable[..., Any]] = {"rwkv7": rwkv7.written, "iquestloopcoder": iquestloopcoder.written}
+WRITTEN: dict[str, Callable[..., Any]] = {
+    "rwkv7": rwkv7.written,
+    "iquestloopcoder": iquestloopcoder.written,
+    "phi4flash": phi4flash.written,
+}
 """What writes those that transformers does not have."""
 
 CONTEXT = 1024

@@ -72,6 +72,13 @@ KEPT = {
         [(i, kind) for i in range(6) for kind in (["growing"] if i < 3 else ["shared", "windowed"])],
         0,
     ),
+    "phi4flash": (
+        [
+            *((i, kind) for i in range(4) for kind in (["windowed"] if i % 2 else ["fixed", "fixed"])),
+            *((4, "fixed"), (4, "fixed"), (5, "growing"), (7, "shared")),
+        ],
+        3 * (3 + 16) * 128 * 4,
+    ),
     "rwkv7": ([(i // 3, "fixed") for i in range(9)], 3 * (64 + 4 * 16 * 16 + 64) * 4),
     "dory": ([(i, "growing" if i % 2 else "windowed") for i in range(6)], 0),
     **dict.fromkeys(("mamba", "falcon_mamba"), ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 + 16) * 128 * 4)),
@@ -99,6 +106,7 @@ OPERATORS = {
     "bailing_hybrid": delta | {b"RotaryEmbedding", b"OneHot", b"Greater", b"Squeeze"},
     "mamba": (scanned := {b"Neg", b"Squeeze"}),
     "falcon_mamba": scanned,
+    "phi4flash": scanned,
     "rwkv7": {b"Scan", b"Neg", b"Exp", b"Tanh"},
     "hrm_text": set[bytes](),
     "iquestloopcoder": {b"RotaryEmbedding"},

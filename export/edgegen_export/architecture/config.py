@@ -216,8 +216,14 @@ class DecoderConfig:
 
     @property
     def cached_until(self) -> int:
-        """The layers from here on keep nothing: they attend to what earlier ones keep."""
-        return max(i for i in range(self.num_layers) if i not in self.attentions or i in self.cached_layers) + 1
+        """The layers from here on keep nothing: they read what earlier ones keep."""
+        return max(i for i in range(self.num_layers) if self._keeps(i)) + 1
+
+    def _keeps(self, layer: int) -> bool:
+        own = self.layers[layer]
+        if own.mixer:
+            return bool(own.mixer.states(self.hidden_size)) or layer in self.cached_layers
+        return layer not in self.attentions or layer in self.cached_layers
 
     @property
     def sources(self) -> list[int]:

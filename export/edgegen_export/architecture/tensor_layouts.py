@@ -120,6 +120,17 @@ class SwappedHalves(Same):
 
 
 @dataclass(frozen=True, slots=True)
+class PairedHeads(Same):
+    """One tensor, the first half of ``heads`` heads before the second: ours have one of each in turns."""
+
+    heads: int
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        rows = np.arange(ours[0][0]).reshape(2, self.heads // 2, -1)
+        return [theirs[0].reordered(rows.swapaxes(0, 1).ravel())]
+
+
+@dataclass(frozen=True, slots=True)
 class WithAxes(TensorLayout):
     """One vector, stored with axes of size 1: so many ``before`` its own, and ``after`` it."""
 

@@ -61,7 +61,7 @@ def kv_scales(
                 states = [run(x) for x in states]
             continue
         cache = kv_layers(kv, layer)[0]
-        before, rope = states[0][:1, :2], config.attentions[layer].rope
+        before, rope, size = states[0][:1, :2], config.attentions[layer].rope, config.attentions[layer].size
         later = _factors_after_rotation(config, tensors, layer)
         most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
         with reference.layer(layer, length) as run:
@@ -69,9 +69,10 @@ def kv_scales(
                 states[n], keys, values = run.cached(x)
                 reached = MARGIN * _largest(keys), MARGIN * _largest(values)
                 if rope:
-                    turning = np.divide(keys[..., : rope.dim], later[: rope.dim], dtype=np.float32)
+                    apart = _apart(keys, size)
+                    turning = np.divide(apart[..., : rope.dim], later[: rope.dim], dtype=np.float32)
                     rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
-                    reached[0][:, : rope.dim] = ROTATED_MARGIN * rotated
+                    reached[0].reshape(-1, size)[:, : rope.dim] = ROTATED_MARGIN * rotated
                 if cache.latent:  # values are the keys
                     reached = reached[0], reached[0]
                 del keys, values  # or the next windows' come on top
@@ -82,6 +83,12 @@ def kv_scales(
             _try(LayerwiseModel({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
             tried.add(cache.cache_class)
     return scales
+
+
+def _apart(keys: Array, size: int) -> Array:
+    """[b, kv_heads, t, head_dim] → [b, keys, t, size], where a head has several keys."""
+    batch, heads, tokens, _ = keys.shape
+    return np.moveaxis(keys.reshape(batch, heads, tokens, -1, size), 3, 2).reshape(batch, -1, tokens, size)
 
 
 def _factors_after_rotation(config: DecoderConfig, tensors: Mapping[str, LazyTensor], layer: int) -> Array:

@@ -15,6 +15,7 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import ExportError
 from edgegen.system import trim_memory
 from edgegen_export.architecture.components.component import Modules, Pair
+from edgegen_export.architecture.components.differential_attention import DifferentialAttention
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.shared_block import SharedAttention
 from edgegen_export.architecture.config import DecoderConfig
@@ -292,7 +293,7 @@ def _keys_for_int8(
 ) -> dict[str, LazyTensor]:
     """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
     own, attn = config.layers[layer].attention, f"layers.{layer}.attn"
-    if own is None or isinstance(own, LatentAttention | SharedAttention):
+    if own is None or isinstance(own, LatentAttention | SharedAttention | DifferentialAttention):
         return {}
     if own.rope is None or own.qk_norm or own.clip is not None:
         return {}

@@ -20,6 +20,7 @@ from edgegen_export.families.dbrx import DBRX
 from edgegen_export.families.deepseek import DEEPSEEK
 from edgegen_export.families.deepseek_v2 import DEEPSEEK_V2
 from edgegen_export.families.deepseek_v3 import DEEPSEEK_V3
+from edgegen_export.families.diffllama import DIFFLLAMA
 from edgegen_export.families.dory import DORY
 from edgegen_export.families.dots1 import DOTS1
 from edgegen_export.families.ernie4_5 import ERNIE4_5
@@ -92,6 +93,7 @@ from edgegen_export.families.opt import OPT
 from edgegen_export.families.orion import ORION
 from edgegen_export.families.persimmon import PERSIMMON
 from edgegen_export.families.phi import PHI, PHI3
+from edgegen_export.families.phi4flash import PHI4FLASH
 from edgegen_export.families.qwen import QWEN2, QWEN3
 from edgegen_export.families.qwen1 import QWEN
 from edgegen_export.families.qwen2_moe import QWEN2_MOE
@@ -146,6 +148,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     GEMMA4_UNIFIED_WITH_VISION,
     PHI,
     PHI3,
+    PHI4FLASH,
     STARCODER2,
     STABLELM,
     OLMO,
@@ -241,6 +244,7 @@ _FAMILIES: tuple[Architecture, ...] = (
     MISTRAL4,
     NANBEIGE,
     HRM_TEXT,
+    DIFFLLAMA,
     DORY,
     ZAMBA2,
 )

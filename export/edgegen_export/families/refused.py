@@ -31,6 +31,12 @@ _INDEXED = "sparse attention that chooses keys by an index"
 _EXPERTS = "the routing and the layout of its experts"
 _TOWERS = "a reader of the language model inside, whose type has no family either"
 _OWN = "a reader of its config and the names of its tensors"
+_BIASED = "scores with a bias that a query makes for each distance"
+_CONVOLVED = "convolutions of what sublayers give"
+_BLOCKS = "residuals that attend to blocks of layers"
+_BEYOND = (
+    f"{_BLOCKS}, the activation SiTU and experts inside a latent, which the type of its language model has not alone"
+)
 
 _NEEDS: Mapping[str, str] = {
     "attention blocks that several layers share, beside Mamba-1 with heads": "zamba",
@@ -39,12 +45,15 @@ _NEEDS: Mapping[str, str] = {
     "gated linear recurrent units": "recurrent_gemma",
     "lightning attention": "minimax",
     "linear attention of its own kind": "qwen4_exp qwen4_exp_text",
-    "convolutions of its own kind": "inkling2_loop_text inkling2_text inkling_text zaya",
+    "convolutions of its own kind": "zaya",
+    f"{_BIASED}, and {_CONVOLVED}": "inkling_text",
+    f"{_BIASED}, {_CONVOLVED}, and {_BLOCKS}": "inkling2_text",
+    f"{_BIASED}, {_CONVOLVED}, {_BLOCKS}, and messages from pass to pass": "inkling2_loop_text",
+    _BEYOND: "kimi_k3",
     _LATENT: "axk1 longcat_flash sarvam_mla",
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
     _EXPERTS: "beam doge jetmoe mimo_v2_flash phimoe step3p5",
     "attention within chunks of the context, and experts whose inputs the router weighs": "llama4_text",
-    "attention that is the difference of two": "diffllama",
     "attention that hashes keys into buckets": "reformer",
     "learned distances between segments as positions": "cpmant",
     "layers without attention or an MLP, or with one matrix in their place": "nemotron-nas",
@@ -54,7 +63,7 @@ _NEEDS: Mapping[str, str] = {
         inkling_mm_model instructblip instructblipvideo kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
         mistral_large4 molmo2 muse_glimmer muse_spark phi4_multimodal qwen2_5_omni qwen3_omni_moe step3p7 unlimited_ocr
     """,
-    "a reader of the language model inside": "kimi_k25 kimi_k3",
+    "a reader of the language model inside": "kimi_k25",
     _OWN: "chatglm cohere_compass_text ctrl internlm modernbert-decoder phi3_v xglm",
 }
 """What a family of these types would need beyond what the others have."""
@@ -106,7 +115,7 @@ def why_not(config: Mapping[str, Any], known: Collection[str]) -> str | None:
     inner = cast("dict[str, Any]", text).get("model_type") if isinstance(text, dict) else None
     if reason and _TOWERS in reason and isinstance(inner, str) and inner in REFUSED:
         return f"its language model is of model_type {inner!r}, and {REFUSED[inner]}"
-    if reason and isinstance(inner, str) and inner in known:
+    if reason and _BEYOND not in reason and isinstance(inner, str) and inner in known:
         return f"{reason}; its language model, of model_type {inner!r}, may be exported from a checkpoint of its own"
     return reason
 

@@ -10,12 +10,14 @@ import numpy as np
 
 from edgegen.bundle.manifest import KVDtype, KVLayer
 from edgegen_export.architecture.components.attention import Attention, QKNorm, QueryScale
+from edgegen_export.architecture.components.differential_attention import DifferentialAttention
 from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.components.normalized import NormalizedAttention
 from edgegen_export.architecture.components.shared_block import SharedUse
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
+from edgegen_export.graph.differential_attention import difference, of_pairs
 from edgegen_export.graph.mamba2 import negative_softplus
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
@@ -89,18 +91,23 @@ def attention(
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
     fused_rotation = _rotates_inside(own)
     apart = own.qk_norm or own.value_norm or own.value_is_key or own.query_scale or layer in config.sources
-    if apart or config.layers[layer].source is not None or (own.rope and not fused_rotation):
+    apart = apart or isinstance(own, DifferentialAttention) or config.layers[layer].source is not None
+    if apart or (own.rope and not fused_rotation):
         query, key, value = _prepared(g, params, config, layer, packed, step)
     else:
         query, key, value = packed, NONE, NONE
     if layer in config.sources:
         step.kept[layer] = key, value
+    if isinstance(own, DifferentialAttention):
+        query = of_pairs(g, own, query)
     attended = cached_attention(g, params, own, layer, (query, key, value), caches[0], step, rotates=fused_rotation)
     if mixed and mixed.source is not None:
         whole, read = replace(own, window=None, source=mixed.source), (query, *step.kept[mixed.source])
         earlier = cached_attention(g, params, whole, layer, read, caches[1], step, rotates=fused_rotation)
         rotated = _rotated(g, own, query, own.heads, step) if fused_rotation else query
         attended = _mixed(g, params, mixed, layer, rotated, (earlier, attended))
+    if isinstance(own, DifferentialAttention):
+        attended = difference(g, params, own, layer, attended)
     if gate:
         attended = gated(g, own, attended, gate, own.head_dim)
     if own.sub_norm:
@@ -168,7 +175,7 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
 def _rotates_inside(own: Attention) -> bool:
     rope, normed_later = own.rope, own.qk_norm is not None and own.qk_norm.after_rotation
     fits = rope is not None and own.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
-    return fits and not normed_later
+    return fits and own.size == own.head_dim and not normed_later
 
 
 def _widths(own: Attention) -> list[int]:
@@ -197,7 +204,7 @@ def _prepared(
     def prepared(name: str, x: Value) -> Value:
         x = normed(name, x, after_rotation=False)
         if not _rotates_inside(own):
-            x = _rotated(g, own, x, heads[name], step)
+            x = _rotated(g, own, x, {"q": own.heads, "k": own.kv_width // own.size}[name], step)
         return normed(name, x, after_rotation=True)
 
     def scaled(query: Value) -> Value:  # which a later rotation does not change
@@ -216,11 +223,11 @@ def _prepared(
 
 
 def _rotated(g: GraphBuilder, own: Attention, x: Value, heads: int, step: StepInputs) -> Value:
-    """x [b, t, heads · head_dim] with RoPE, where there is any."""
+    """x [b, t, heads · size] with RoPE, where there is any."""
     if own.rope is None:
         return x
     cos, sin = step.rotary[own.rope]
-    partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != own.head_dim else {}
+    partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != own.size else {}
     interleaved = int(own.rope.interleaved)
     return g.ms.RotaryEmbedding(x, step.positions, cos, sin, num_heads=heads, interleaved=interleaved, **partial)
 

@@ -9,6 +9,7 @@ from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.channel_mix import ChannelMix
 from edgegen_export.architecture.components.experts import Experts
+from edgegen_export.architecture.components.gated_memory import GatedMemory
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.layer_scale import LayerScale
@@ -22,6 +23,7 @@ from edgegen_export.graph.attention import StepInputs, attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.channel_mix import channel_mix
 from edgegen_export.graph.experts import expert_mlp
+from edgegen_export.graph.gated_memory import gated_memory
 from edgegen_export.graph.kept_state import fixed_states, kv_layers
 from edgegen_export.graph.latent_attention import latent_attention
 from edgegen_export.graph.laurel import with_laurel
@@ -117,6 +119,8 @@ def _block(
     def mix(x: Value) -> Stream:
         assert own.mixer, "a layer that mixes has a mixer"
         with g.scope(own.mixer.name):
+            if isinstance(own.mixer, GatedMemory):
+                return gated_memory(g, params, own.mixer, layer, x, *stream.others)
             states = fixed_states(kv, layer, own.mixer, config.hidden_size)
             if isinstance(own.mixer, TimeMix):
                 return time_mix(g, params, own.mixer, layer, x, states, *(stream.others or (NONE,)))

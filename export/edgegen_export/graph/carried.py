@@ -2,8 +2,8 @@
 
 Arrays [b, t, size] go from layer to layer. The hidden states are their first columns: in a model with several residual
 streams the first of them, which the others follow. Behind them are, where the model has them, what each layer takes of
-embeddings of its own, a second stream that begins at a layer, such as the values of RWKV's first one, and the keys and
-values that later layers read.
+embeddings of its own, a second stream that begins at a layer, such as the values of RWKV's first one or a state space's
+output that later layers read, and the keys and values that later layers read.
 """
 
 from dataclasses import replace
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.mamba1 import Mamba1
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.components.time_mix import TimeMix
@@ -35,10 +36,9 @@ class Carried:
         if per_layer:
             widths |= {_part(i): per_layer.width for i in range(config.num_layers)}
         self._embedded = sum(widths.values())
-        starts = any(start.second for layer in config.layers if (start := layer.extra(PassStart)))
-        if starts or any(isinstance(layer.mixer, TimeMix) for layer in config.layers):
+        if second := _second_width(config):
             self._others.append(_SECOND)
-            widths[_SECOND] = config.hidden_size
+            widths[_SECOND] = second
         for i in config.sources:
             widths |= dict.fromkeys(_kept(i), attentions[i].kv_width)
         places = pairwise(accumulate(widths.values(), initial=0))
@@ -86,6 +86,15 @@ class Carried:
             return x
         start, stop = self._places[name]
         return g.op.Slice(x, g.axes(start), g.axes(stop), g.axes(2))
+
+
+def _second_width(config: DecoderConfig) -> int:
+    """The width of the second stream, 0 without one."""
+    remembered = (layer.mixer for layer in config.layers if isinstance(layer.mixer, Mamba1) and layer.mixer.remembered)
+    if memory := next(remembered, None):
+        return memory.inner
+    starts = any(start.second for layer in config.layers if (start := layer.extra(PassStart)))
+    return config.hidden_size if starts or any(isinstance(layer.mixer, TimeMix) for layer in config.layers) else 0
 
 
 def _part(layer: int) -> str:

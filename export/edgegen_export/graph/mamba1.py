@@ -24,7 +24,7 @@ def mamba1(
     """``out(y · silu(z))``, y what :class:`Mamba1` says of x and z, which are projected from x [b, t, d].
 
     ``states``: the last inputs of the convolution [b, w - 1, i], and h [b, n, i]. Returns the output projection without
-    its bias, which the stream adds.
+    its bias, which the stream adds; and y beside it, where it is remembered.
     """
     module = f"layers.{layer}.{mixer.name}"
     inputs, selects = (tuple(f"{module}.{p}" for p in parts) for parts in (mixer.parts, mixer.selecting))
@@ -47,8 +47,9 @@ def mamba1(
         shape = ["batch", *ssm.shape]
         y, present = _scanned(g, f"{module}.scan", g.input(ssm.past, "float32", shape), rate, step, mixed, b, c)
         g.output(ssm.present, present, "float32", shape)
-    y = g.op.Mul(g.op.Add(y, g.op.Mul(mixed, skip)), silu(g, z))
-    return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
+    y = g.op.Add(y, g.op.Mul(mixed, skip))
+    projected = linear(g, params.matrix(f"{module}.out"), g.op.Mul(y, silu(g, z)))
+    return Stream(NONE, projected, params.bias(f"{module}.out"), others=(y,) if mixer.remembered else ())
 
 
 def _scanned(

@@ -20,6 +20,7 @@ from edgegen_export.architecture.tensor_layouts import (
     ExpertStack,
     Interleaved,
     Joined,
+    PairedHeads,
     Same,
     Skipping,
     Stacked,
@@ -116,6 +117,14 @@ def test_swapped_halves_change_places_in_every_head(heads: int, half: int, colum
     np.testing.assert_array_equal(part, np.stack([whole[:, 1], whole[:, 0]], axis=1).reshape(stored.shape))
 
 
+@given(pairs=sizes, size=sizes, columns=st.none() | sizes)
+def test_paired_heads_are_one_of_each_half_in_turns(pairs: int, size: int, columns: int | None) -> None:
+    whole = array(2, pairs, size, *(() if columns is None else (columns,)))
+    stored = whole.reshape(-1, *whole.shape[3:])
+    (part,) = view_of(PairedHeads("x", 2 * pairs), [stored], [stored.shape])
+    np.testing.assert_array_equal(part, np.stack([whole[0], whole[1]], axis=1).reshape(stored.shape))
+
+
 @given(rows=sizes, columns=sizes)
 def test_unit_rows_have_a_norm_of_one_or_are_zero(rows: int, columns: int) -> None:
     whole = array(rows, columns)
@@ -176,6 +185,7 @@ def test_axes_of_a_vector_are_left_out(size: int, before: int, after: int) -> No
         Interleaved("h.{i}.x", 2),
         Skipping("h.{i}.x", 1),
         SwappedHalves("h.{i}.x", 2),
+        PairedHeads("h.{i}.x", 2),
     ],
 )
 def test_a_view_of_a_layer_keeps_what_else_it_says(layout: TensorLayout) -> None:

@@ -103,6 +103,11 @@ def test_a_language_model_inside_is_pointed_to_where_it_has_a_family(model_type:
     assert inside.endswith("; its language model, of model_type 'llama', may be exported from a checkpoint of its own.")
 
 
+def test_a_language_model_that_has_more_than_its_type_is_not_pointed_to() -> None:
+    message = refusal(model_type="kimi_k3", vision_config={}, text_config={"model_type": "kimi_linear"})
+    assert message.endswith("inside a latent, which the type of its language model has not alone.")
+
+
 @pytest.mark.parametrize("text_config", [None, {}, [], {"model_type": "qwen2_vl_text"}, {"model_type": ["llama"]}])
 def test_a_language_model_inside_without_a_family_is_not(text_config: Any) -> None:
     message = refusal(model_type="kosmos-2", vision_config={"depth": 3}, text_config=text_config)

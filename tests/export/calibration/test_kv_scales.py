@@ -126,6 +126,20 @@ def test_int8_keys_are_calibrated_for_positions_that_the_text_has_not(tmp_path: 
     np.testing.assert_allclose(scales["layers.0.attn.v_scale"], MARGIN * largest(here[1]) / 127, rtol=1e-4)
 
 
+def test_both_int8_keys_of_a_pair_are_calibrated_for_all_positions(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 96}
+    more = {"num_hidden_layers": 1, "max_position_embeddings": CONTEXT, "vocab_size": 96}
+    folder = write_random(tmp_path / "diffllama", "diffllama", {**sizes, **more})
+    ids = np.random.default_rng(0).integers(0, 96, (2, 16))
+    found = 127 * scales_of(folder, "diffllama", ids)["layers.0.attn.k_scale"] / ROTATED_MARGIN
+    reached = [largest(kept_by_transformers(folder, ids, at)[0][0]) for at in range(CONTEXT - 16)]
+    here, pairs = (np.concatenate([x[:, :2], x[:, 2:]], axis=-1) for x in (reached[0], np.maximum.reduce(reached)))
+    assert found.shape == pairs.shape == (1, 2, 1, 32)
+    assert (found >= 0.999 * pairs).all()
+    assert (found <= 1.001 * np.abs(pairs).max()).all()
+    assert (pairs > 1.2 * here).any(), "the text would have been enough"
+
+
 def test_a_trained_model_holds_beyond_the_positions_of_the_text(test_data: Path, tmp_path: Path) -> None:
     bundle, report = export(str(test_data / "models" / "stories260K"), tmp_path / "bundle", scheme="fp32")
     assert report.variants["fp32-kv-int8"].mean_kl < 0.005

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from gguf import ExpertGatingFuncType, GGUFWriter, RopeScalingType
 
 from tests.export.checkpoint.gguf_hybrids import Family
@@ -185,6 +186,27 @@ def softmax(writer: GGUFWriter, config: Any) -> None:
     writer.add_expert_gating_func(ExpertGatingFuncType.SOFTMAX)
 
 
+def growing_queries(writer: GGUFWriter, config: Any) -> None:
+    writer.add_attn_temperature_scale(config.rope_parameters["llama_4_scaling_beta"])
+
+
+def stacked(config: Any, arrays: Arrays) -> Arrays:
+    """Experts on an axis are weights in files."""
+    return {
+        f"{key}.weight" if key.endswith(("gate_up_proj", "experts.down_proj")) else key: array
+        for key, array in arrays.items()
+    }
+
+
+def gates_apart(config: Any, arrays: Arrays) -> Arrays:
+    """The gates of stacked experts, and what they are multiplied by."""
+    found = dict(arrays)
+    for key in [key for key in arrays if key.endswith("gate_up_proj.weight")]:
+        gate, up = np.split(found.pop(key), 2, axis=1)
+        found |= {key.replace("gate_up", "gate"): gate, key.replace("gate_up", "up"): up}
+    return found
+
+
 _DEEPSEEK = (of_experts, sigmoid, as_deepseek)
 _RENAMED = (merged, named_choice_bias)
 FAMILIES_OF_EXPERTS = {
@@ -219,6 +241,12 @@ FAMILIES_OF_EXPERTS = {
         ("base", "queries", "values of", "bias", "no multipliers", "untied", "theta", "yarn"),
     ),
     "minimax_m2": Family("minimax-m2", (of_experts, sigmoid, minimax_m2, part_of_head), _RENAMED),
+    "mistral4": Family(
+        "mistral4",
+        (latent, latent_experts, growing_queries),
+        (stacked, split_heads),
+        ("halves rotate", "no experts", "other shares"),
+    ),
     "sarvam_moe": Family("bailingmoe2", (*_DEEPSEEK, whole_widths, part_of_head), _RENAMED, ("need not add up",)),
     "youtu": Family("deepseek2", (latent, without_experts), (split_heads,), ("halves rotate",)),
     "solar_open": Family("glm4moe", (*_DEEPSEEK, part_of_head, scaling), _RENAMED),

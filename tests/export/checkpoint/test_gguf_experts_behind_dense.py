@@ -16,7 +16,7 @@ from tests.export.bundles import decoded, export_to, random_ids, runner_of
 from tests.export.checkpoint import gguf_steps_of_hybrids as steps
 from tests.export.checkpoint.gguf_hybrids import Family
 from tests.export.checkpoint.gguf_steps import Describe, Rearrange, pictures
-from tests.export.checkpoint.gguf_steps_of_experts import FAMILIES_OF_EXPERTS, named_choice_bias, windows
+from tests.export.checkpoint.gguf_steps_of_experts import FAMILIES_OF_EXPERTS, gates_apart, named_choice_bias, windows
 from tests.export.checkpoint.test_gguf_hybrids import says, written
 from tests.families.cases import CASES, Case
 
@@ -78,6 +78,14 @@ def test_positions_of_pictures_change_nothing_in_texts(tmp_path: Path) -> None:
     of_vision = _changed("glm4_moe", pictures)
     (tmp_path / "vision").mkdir()
     assert Checkpoint.open(str(written(_base("glm4_moe"), tmp_path / "vision", of_vision))).config == plain.config
+
+
+def test_gates_of_stacked_experts_may_be_apart(tmp_path: Path) -> None:
+    file = written(_base("mistral4"), tmp_path, _changed("mistral4", rearrange=(gates_apart,)))
+    original, checkpoint = Checkpoint.open(str(tmp_path / "checkpoint")), Checkpoint.open(str(file))
+    assert set(checkpoint.tensors) == set(original.tensors)
+    for name, tensor in checkpoint.tensors.items():
+        np.testing.assert_array_equal(tensor.read(), original.tensors[name].read(), err_msg=name)
 
 
 def test_a_choice_bias_may_have_an_axis_more(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.families import FAMILIES
+from edgegen_export.families.phi4flash import PHI4FLASH
 from edgegen_export.families.rwkv7 import RWKV7
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
@@ -19,8 +20,8 @@ from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoo
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.flat_model import Model, ModelLayer
 from tests.export.graph.test_blocks import MODELS
+from tests.families import phi4flash, rwkv7
 from tests.families.cases import CASES
-from tests.families.rwkv7 import BASE
 
 Array = NDArray[np.float32]
 IDS = np.random.default_rng(0).integers(0, 40, (2, 12))
@@ -68,7 +69,11 @@ def logits(tensors: Mapping[str, LazyTensor], config: DecoderConfig) -> Array:
     return reference.logits(hidden.reshape(-1, hidden.shape[-1]))
 
 
-MORE = (("shared values", MODELS["shared keys and values"].config()), ("rwkv7", RWKV7.read_config(BASE)))
+MORE = (
+    ("shared values", MODELS["shared keys and values"].config()),
+    ("rwkv7", RWKV7.read_config(rwkv7.BASE)),
+    ("phi4flash", PHI4FLASH.read_config(phi4flash.BASE)),
+)
 
 
 def all_pairs(config: DecoderConfig) -> list[Pair]:

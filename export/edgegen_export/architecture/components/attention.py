@@ -80,6 +80,11 @@ class Attention(Component):
         return WINDOWS if self.window else LEAST_ONNXRUNTIME
 
     @property
+    def size(self) -> int:
+        """Numbers of a query, and of a key, as rope rotates them."""
+        return self.head_dim
+
+    @property
     def width(self) -> int:
         """Channels of the queries."""
         return self.heads * self.head_dim

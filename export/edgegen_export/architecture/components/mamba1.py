@@ -20,7 +20,7 @@ class Mamba1(Mixer):
 
     x passes a convolution over the last ``width`` tokens and SiLU. Of that B, C and ``rank`` numbers are projected, and
     of these dt, a softplus, one number per channel. ``norm``: of those numbers, B and C, None without one. What leaves
-    is ``y · silu(z)``.
+    is ``y · silu(z)``. ``remembered``: later layers read y, too.
     """
 
     inner: int
@@ -28,6 +28,7 @@ class Mamba1(Mixer):
     rank: int
     width: int
     norm: Norm | None = None
+    remembered: bool = False
 
     name: ClassVar[str] = "mamba"
     parts: ClassVar[tuple[str, ...]] = ("x", "z")

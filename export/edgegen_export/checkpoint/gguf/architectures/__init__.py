@@ -45,7 +45,7 @@ from edgegen_export.checkpoint.gguf.architectures.hybrids import (
     QWEN35MOE,
 )
 from edgegen_export.checkpoint.gguf.architectures.kimi import BAILINGMOE3, KIMI_LINEAR
-from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, MINICPM3
+from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, MINICPM3, MISTRAL4
 from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2, LFM2MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     BAICHUAN,
@@ -136,6 +136,7 @@ ARCHITECTURES: dict[str, GgufArchitecture] = {
     "minicpm3": MINICPM3,
     "minimax-m2": MINIMAX_M2,
     "mistral3": MISTRAL3,
+    "mistral4": MISTRAL4,
     "mpt": MPT,
     "nanbeige": NANBEIGE,
     "nemotron": NEMOTRON,

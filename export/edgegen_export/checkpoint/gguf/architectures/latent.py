@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import Modules, modules
+from edgegen_export.checkpoint.gguf.architectures.experts import softmax
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
     as_deepseek,
@@ -12,7 +13,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
 )
 from edgegen_export.checkpoint.gguf.architectures.llama_like import GATED_MLP, LLAMA, NORMS, PREFIX, TOP
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import PerLatentHead
+from edgegen_export.checkpoint.gguf.layouts import Joined, PerLatentHead
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 LATENT: Modules = {
@@ -27,6 +28,7 @@ LATENT: Modules = {
     "attn_v_b": "self_attn.v_b_proj",
     "attn_output": "self_attn.o_proj",
 }
+_EXPERT = f"{PREFIX}mlp.experts"
 _SPLIT = PerLatentHead(
     (f"{PREFIX}self_attn.k_b_proj.weight", f"{PREFIX}self_attn.v_b_proj.weight"), f"{PREFIX}self_attn.kv_b_proj.weight"
 )
@@ -102,6 +104,62 @@ DEEPSEEK2 = replace(
     joined=(_SPLIT,),
 )
 """GLM-4.7-Flash, Kimi K2 and Youtu have it, too."""
+
+
+def _mistral4(read: MetadataReader) -> Entries:
+    """Experts weighed by a softmax, and queries that grow with their position."""
+    found = _deepseek_rope(read)
+    scaling = {"rope_type": "default", **found.get("rope_scaling", {})}
+    theta, beta = read.real("rope.freq_base", 10000.0), read.real("attention.temperature_scale", 0.0)
+    groups = read.integer("expert_group_count", 0, least=0) or 1
+    read.ignore("expert_group_used_count")  # of one group
+    return {
+        "rope_parameters": {**scaling, "rope_theta": theta, "llama_4_scaling_beta": beta},
+        "n_group": groups,
+        "topk_group": read.integer("expert_group_used_count") if groups > 1 else 1,
+        "norm_topk_prob": read.flag("expert_weights_norm", False),
+        "routed_scaling_factor": read.real("expert_weights_scale", 0.0) or 1.0,
+    }
+
+
+def _mistral4_sizes(read: MetadataReader) -> Entries:
+    """Those of a latent; what rotates is said with its scaling."""
+    return {key: value for key, value in latent_sizes(read).items() if key != "rope_theta"}
+
+
+MISTRAL4 = replace(
+    DEEPSEEK2,
+    model_type="mistral4",
+    hf_class="Mistral4ForCausalLM",
+    modules=modules(
+        TOP,
+        {
+            **NORMS,
+            **LATENT,
+            **{name: module for name, module in DEEPSEEK_EXPERTS.items() if name != "exp_probs_b"},
+            "ffn_gate_exps": "mlp.experts.gate_proj",
+            "ffn_up_exps": "mlp.experts.up_proj",
+            "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
+            "ffn_down_exps": "mlp.experts.down_proj",
+        },
+        PREFIX,
+    ),
+    rules=(
+        _mistral4_sizes,
+        rule.bias("attention_bias", "attn_kv_a_mqa"),
+        counts_behind_dense("n_routed_experts", "n_shared_experts", "first_k_dense_replace"),
+        softmax,
+        _mistral4,
+    ),
+    joined=(
+        _SPLIT,
+        *(
+            Joined(tuple(f"{_EXPERT}.{part}_proj.weight" for part in parts), f"{_EXPERT}.{whole}_proj")
+            for parts, whole in ((("gate_up",), "gate_up"), (("gate", "up"), "gate_up"), (("down",), "down"))
+        ),
+    ),
+)
+"""Files may have the gates of experts apart from what they are multiplied by."""
 
 
 MINICPM3 = replace(
