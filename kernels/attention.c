@@ -36,7 +36,8 @@ enum {
   VALUE_SCALES,
   INPUTS
 };
-enum { TOKENS_OF_A_TASK = 8, SCORES_OF_A_TASK = 1 << 17 };
+/* So many queries share what is turned, and are joined by one thread; few of them are split along the cache. */
+enum { TOKENS_OF_A_TASK = 8, ROWS_OF_A_TASK = 64, ENOUGH_TASKS = 48, MOST_WORKERS = 64 };
 
 typedef struct {
   const OrtApi *api;
@@ -108,9 +109,16 @@ typedef struct {
   const Kernel *kernel;
   Given in[INPUTS];
   size_t batch, tokens, heads, kv_heads, group, size, capacity, row; /* row: floats of a token of the query input */
-  float *y, *queries;                                                /* queries [b][kv_heads][t][group][size] */
+  float *y;
+  void *queries; /* [b][kv_heads][t][group], each of query_bytes */
+  float *steps;  /* of queries that are whole numbers */
+  size_t query_bytes;
+  int most; /* what their numbers may be */
   void *keys, *values;
-  size_t blocks, block_tokens;
+  size_t blocks, block_tokens, slices, parts; /* parts: of the longest row */
+  float *states;                              /* [b][kv_heads][blocks][parts], where there are several slices */
+  atomic_size_t *done;                        /* slices of each block */
+  atomic_size_t next;
   atomic_int failed;
 } Job;
 
@@ -146,8 +154,10 @@ static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *ow
   for (size_t h = 0; h < job->group; h++) {
     memcpy(own, query + (g * job->group + h) * size, bytes);
     rotated(job, own, b, t);
-    float *to = job->queries + (((b * job->kv_heads + g) * job->tokens + t) * job->group + h) * size;
-    run->scale(own, key_scales, kernel->scale, to, size);
+    const size_t to = ((b * job->kv_heads + g) * job->tokens + t) * job->group + h;
+    void *numbers = (char *)job->queries + to * job->query_bytes;
+    run->scale(own, key_scales, kernel->scale, kernel->codes ? own : numbers, size);
+    if (kernel->codes) job->steps[to] = run->round_query(own, job->most, numbers, size);
   }
   const size_t at = ((b * job->kv_heads + g) * job->capacity + past_of(job, b) + t) * size;
   memcpy(own, key + g * size, bytes);
@@ -161,101 +171,261 @@ static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *ow
   }
 }
 
-/* Tokens and kv heads first to last - 1 of all rows, a kv head at a time. */
-static void prepare_heads(Job *job, size_t first, size_t last) {
+static void prepare(void *data, size_t task) {
+  Job *job = data;
   float few[512], *own = few;
   if (job->size > 512 && !(own = malloc(job->size * sizeof(float)))) {
     job->failed = 1;
     return;
   }
-  for (size_t i = first; i < last; i++)
+  const size_t first = task * TOKENS_OF_A_TASK * job->kv_heads, all = job->batch * job->tokens * job->kv_heads;
+  for (size_t i = first; i < all && i < first + TOKENS_OF_A_TASK * job->kv_heads; i++)
     prepare_head(job, i / job->kv_heads / job->tokens, i / job->kv_heads % job->tokens, i % job->kv_heads, own);
   if (own != few) free(own);
 }
 
-static void prepare(void *data, size_t task) {
-  Job *job = data;
-  const size_t all = job->batch * job->tokens, first = task * TOKENS_OF_A_TASK;
-  const size_t last = first + TOKENS_OF_A_TASK < all ? first + TOKENS_OF_A_TASK : all;
-  prepare_heads(job, first * job->kv_heads, last * job->kv_heads);
-}
-
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Tokens first to last - 1 of a row by the keys of one kv head. */
-static void attend_block(Job *job, size_t b, size_t g, size_t first, size_t last) {
-  const Kernel *kernel = job->kernel;
-  const AttentionKernels *run = kernel->kernels;
-  const size_t size = job->size, group = job->group, past = past_of(job, b), end = past + last;
-  const size_t window = kernel->window < 1 ? SIZE_MAX : (size_t)kernel->window;
-#define FIRST_SEEN(t) (past + (t) + 1 > window ? past + (t) + 1 - window : 0)
-  const size_t base = FIRST_SEEN(first) / KEYS * KEYS, stride = (end - base + KEYS - 1) / KEYS * KEYS;
-  const size_t rows = (last - first) * group;
-  float *memory = malloc((rows * (stride + size + 1) + 2 * KEYS * size) * sizeof(float) + 64);
-  if (!memory) {
-    job->failed = 1;
-    return;
-  }
-  float *turned = (float *)(((uintptr_t)memory + 63) & ~(uintptr_t)63), *wide = turned + KEYS * size;
-  float *scores = wide + KEYS * size, *sums = scores + rows * stride, *totals = sums + rows * size;
-  memset(sums, 0, rows * size * sizeof(float));
-  const float *queries = job->queries + ((b * job->kv_heads + g) * job->tokens + first) * group * size;
-  const size_t cache = (b * job->kv_heads + g) * job->capacity * size;
-  const char *keys = (const char *)job->keys + cache * item(job),
-             *values = (const char *)job->values + cache * item(job);
+/* Tokens first to last - 1 of a row, by the keys of one kv head. */
+typedef struct {
+  size_t b, g, first, last, past, window; /* window: SIZE_MAX where all is seen */
+} Block;
 
-  /* Of the block's tokens, those that see some of a tile: from the first that comes after its first key, */
-#define SEEING_FROM(tile) ((tile) > past + first ? (tile) - past - first : 0)
-  /* and up to the first whose window begins behind its last key. */
-#define SEEING_TO(tile)                                                                                                \
-  (window == SIZE_MAX                                                                                                  \
-       ? last - first                                                                                                  \
-       : least(last - first,                                                                                           \
-               (tile) + KEYS + window > past + first + 1 ? (tile) + KEYS + window - past - first - 1 : 0))
-  for (size_t tile = base; tile < end; tile += KEYS) {
-    const size_t from = SEEING_FROM(tile) * group, to = SEEING_TO(tile) * group, count = least(KEYS, end - tile);
-    if (from >= to) continue;
-    const char *at = keys + tile * size * item(job);
-    if (kernel->codes) run->turn_codes((const int8_t *)at, count, size, turned);
-    else run->turn_floats((const float *)at, count, size, turned);
-    run->score(queries + from * size, to - from, size, turned, scores + from * stride + (tile - base), stride);
-  }
-  for (size_t r = 0; r < rows; r++) {
-    const size_t t = first + r / group, head = g * group + r % group, seen = FIRST_SEEN(t), own = past + t;
-    Softmax softmax = {.cap = kernel->cap};
-    const Given *bias = &job->in[BIAS], *sink = &job->in[SINK];
-    if (bias->there) {
-      const size_t bh = bias->dimensions[1] == 1 ? 0 : head, bb = bias->dimensions[0] == 1 ? 0 : b;
-      softmax.bias = (const float *)bias->data +
-                     ((bb * (size_t)bias->dimensions[1] + bh) * job->tokens + t) * (size_t)bias->dimensions[3] + base;
-    }
-    if (sink->there) softmax.sink = (const float *)sink->data + head;
-    const size_t begin = seen / KEYS * KEYS - base, finish = (own + KEYS) / KEYS * KEYS - base;
-    totals[r] = run->weigh(&softmax, scores + r * stride, begin, seen - base, own - base, finish);
-  }
-  for (size_t tile = base; tile < end; tile += KEYS) {
-    const size_t from = SEEING_FROM(tile) * group, to = SEEING_TO(tile) * group, count = least(KEYS, end - tile);
-    if (from >= to) continue;
-    const char *at = values + tile * size * item(job);
-    const float *numbers = kernel->codes ? wide : (const float *)at;
-    if (kernel->codes) run->widen((const int8_t *)at, count, size, wide);
-    run->sum(scores + from * stride + (tile - base), stride, to - from, numbers, count, size, sums + from * size);
-  }
-  for (size_t r = 0; r < rows; r++) {
-    const size_t t = first + r / group, head = g * group + r % group;
-    run->divide(sums + r * size, totals[r], kernel->codes ? kernel->value_scales + g * size : NULL,
-                job->y + ((b * job->tokens + t) * job->heads + head) * size, size);
-  }
-  free(memory);
+static Block block_of(const Job *job, size_t index) {
+  Block block = {.b = index / job->blocks / job->kv_heads, .g = index / job->blocks % job->kv_heads};
+  block.first = index % job->blocks * job->block_tokens;
+  block.last = least(job->tokens, block.first + job->block_tokens);
+  block.past = past_of(job, block.b);
+  block.window = job->kernel->window < 1 ? SIZE_MAX : (size_t)job->kernel->window;
+  return block;
 }
 
-static void attend(void *data, size_t task) {
+/* The first key that a token sees. */
+static size_t first_seen(const Block *block, size_t t) {
+  const size_t after = block->past + t + 1;
+  return after > block->window ? after - block->window : 0;
+}
+
+/* Of the block's tokens, those that see some of `count` keys: from the first that comes after the first key, */
+static size_t seeing_from(const Block *block, size_t key) {
+  return key > block->past + block->first ? key - block->past - block->first : 0;
+}
+/* and up to the first whose window begins behind the last key. */
+static size_t seeing_to(const Block *block, size_t key, size_t count) {
+  const size_t all = block->last - block->first, before = block->past + block->first + 1;
+  if (block->window == SIZE_MAX) return all;
+  return least(all, key + count + block->window > before ? key + count + block->window - before : 0);
+}
+
+/* Rows of what is found: [rows] greatest scores, [rows] totals, [rows][SUM_WIDTH(size)] sums. */
+static size_t state_size(const Job *job) { return job->block_tokens * job->group * (2 + SUM_WIDTH(job->size)); }
+
+/* What a worker needs: */
+typedef struct {
+  void *memory;
+  float *scores;    /* [rows][PART] */
+  int16_t *weights; /* [rows][PART], of codes */
+  float *factors;   /* [rows][TILES][2] */
+  float *totals;    /* [rows][TILES] */
+  void *turned, *paired;
+  float *part, *whole; /* states */
+} Scratch;
+
+static int make_scratch(const Job *job, Scratch *scratch) {
+  const size_t rows = job->block_tokens * job->group, codes = job->kernel->codes != 0;
+  const size_t sizes[] = {
+      KEYS * (codes ? QUERY_WIDTH(job->size) * sizeof(int16_t) : job->size * sizeof(float)),
+      codes * KEYS * SUM_WIDTH(job->size) * sizeof(int16_t),
+      rows * PART * sizeof(float),
+      codes * rows * PART * sizeof(int16_t),
+      rows * 2 * TILES * sizeof(float),
+      rows * TILES * sizeof(float),
+      state_size(job) * sizeof(float),
+      state_size(job) * sizeof(float),
+  };
+  enum { COUNT = sizeof sizes / sizeof *sizes };
+  size_t all = 64;
+  for (size_t i = 0; i < COUNT; i++) all += ROUNDED_UP(sizes[i], 64);
+  if (!(scratch->memory = malloc(all))) return 0;
+  char *at = (char *)ROUNDED_UP((uintptr_t)scratch->memory, 64), *places[COUNT];
+  for (size_t i = 0; i < COUNT; at += ROUNDED_UP(sizes[i], 64), i++) places[i] = at;
+  scratch->turned = places[0], scratch->paired = places[1];
+  scratch->scores = (float *)places[2], scratch->weights = (int16_t *)places[3];
+  scratch->factors = (float *)places[4], scratch->totals = (float *)places[5];
+  scratch->part = (float *)places[6], scratch->whole = (float *)places[7];
+  return 1;
+}
+
+/* The factors by which two are joined whose greatest scores are these, as exponents; and the greater. */
+static float exponents(float most, float other, float *to) {
+  const float both = other > most ? other : most;
+  to[0] = most == both ? 0 : most - both; /* the same infinity, too */
+  to[1] = other == both ? 0 : other - both;
+  return both;
+}
+
+static void score_part(const Job *job, const Block *block, size_t first, size_t last, const Scratch *scratch) {
+  const AttentionKernels *run = job->kernel->kernels;
+  const size_t size = job->size, group = job->group, part = first / PART * PART;
+  const size_t query = ((block->b * job->kv_heads + block->g) * job->tokens + block->first) * group;
+  const size_t cache = (block->b * job->kv_heads + block->g) * job->capacity;
+  for (size_t tile = first; tile < last; tile += KEYS) {
+    const size_t from = seeing_from(block, tile) * group, to = seeing_to(block, tile, KEYS) * group;
+    if (from >= to) continue;
+    const char *keys = (const char *)job->keys + (cache + tile) * size * item(job);
+    const char *queries = (const char *)job->queries + (query + from) * job->query_bytes;
+    const size_t count = least(KEYS, last - tile);
+    float *scores = scratch->scores + from * PART + (tile - part);
+    if (job->kernel->codes) {
+      run->turn_codes((const int8_t *)keys, count, size, scratch->turned);
+      run->score_codes((const int16_t *)queries, job->steps + query + from, to - from, size, scratch->turned, scores,
+                       PART);
+    } else {
+      run->turn_floats((const float *)keys, count, size, scratch->turned);
+      run->score_floats((const float *)queries, to - from, size, scratch->turned, scores, PART);
+    }
+  }
+}
+
+/* Weights of a row by keys first to last, both included, and the factors by which their tiles are joined. */
+static float weigh_row(const Job *job, const Block *block, size_t r, size_t first, size_t last,
+                       const Scratch *scratch) {
+  const Kernel *kernel = job->kernel;
+  const Given *bias = &job->in[BIAS];
+  const size_t t = block->first + r / job->group, head = block->g * job->group + r % job->group;
+  const size_t part = first / PART * PART;
+  Softmax softmax = {.cap = kernel->cap};
+  const float *biases = NULL;
+  if (bias->there) {
+    const size_t bh = bias->dimensions[1] == 1 ? 0 : head, bb = bias->dimensions[0] == 1 ? 0 : block->b;
+    biases = (const float *)bias->data +
+             ((bb * (size_t)bias->dimensions[1] + bh) * job->tokens + t) * (size_t)bias->dimensions[3];
+  }
+  float most = -INFINITY;
+  for (size_t tile = first / KEYS * KEYS; tile <= last; tile += KEYS) {
+    const size_t at = tile - part, begin = first > tile ? first - tile : 0, end = least(KEYS - 1, last - tile);
+    float *scores = scratch->scores + r * PART + at, *total = scratch->totals + r * TILES + at / KEYS;
+    if (biases) softmax.bias = biases + tile;
+    const float own = kernel->codes ? kernel->kernels->weigh_codes(&softmax, scores, begin, end,
+                                                                   scratch->weights + r * PART + at, total)
+                                    : kernel->kernels->weigh_floats(&softmax, scores, begin, end, total);
+    most = exponents(most, own, scratch->factors + (r * TILES + at / KEYS) * 2);
+  }
+  return most;
+}
+
+/* What the block finds in one part of the cache, as a state. */
+static void attend_part(const Job *job, const Block *block, size_t part, const Scratch *scratch, float *state) {
+  const AttentionKernels *run = job->kernel->kernels;
+  const size_t size = job->size, group = job->group, wide = SUM_WIDTH(size), begin = part * PART;
+  const size_t rows = job->block_tokens * group, end = least(begin + PART, block->past + block->last);
+  const size_t from = seeing_from(block, begin) * group, to = seeing_to(block, begin, PART) * group;
+  const size_t first = first_seen(block, block->first + from / group) / KEYS * KEYS;
+  const size_t start = first > begin ? first : begin;
+  float *most = state, *totals = state + rows, *sums = state + 2 * rows, *factors = scratch->factors;
+  score_part(job, block, start, end, scratch);
+  memset(factors, 0, rows * 2 * TILES * sizeof *factors);
+  for (size_t r = from; r < to; r++) {
+    const size_t t = block->first + r / group, seen = first_seen(block, t);
+    most[r] = weigh_row(job, block, r, seen > begin ? seen : begin, least(block->past + t, begin + PART - 1), scratch);
+  }
+  run->raise(factors + from * 2 * TILES, (to - from) * 2 * TILES);
+  memset(totals, 0, rows * sizeof *totals);
+  memset(sums, 0, rows * wide * sizeof *sums);
+  const size_t cache = (block->b * job->kv_heads + block->g) * job->capacity;
+  for (size_t tile = start; tile < end; tile += KEYS) {
+    const size_t low = seeing_from(block, tile) * group, high = seeing_to(block, tile, KEYS) * group;
+    if (low >= high) continue;
+    const char *values = (const char *)job->values + (cache + tile) * size * item(job);
+    const size_t at = tile - begin, count = least(KEYS, end - tile);
+    const float *own = factors + (low * TILES + at / KEYS) * 2;
+    if (job->kernel->codes) {
+      run->pair_codes((const int8_t *)values, count, size, scratch->paired);
+      run->sum_codes(scratch->weights + low * PART + at, PART, high - low, scratch->paired, count, size, own, 2 * TILES,
+                     sums + low * wide);
+    } else
+      run->sum_floats(scratch->scores + low * PART + at, PART, high - low, (const float *)values, count, size, own,
+                      2 * TILES, sums + low * wide);
+    for (size_t r = low; r < high; r++) {
+      const float *pair = factors + (r * TILES + at / KEYS) * 2;
+      totals[r] = totals[r] * pair[0] + scratch->totals[r * TILES + at / KEYS] * pair[1];
+    }
+  }
+}
+
+static void begin_whole(const Job *job, const Block *block, float *whole) {
+  const size_t rows = job->block_tokens * job->group;
+  const Given *sink = &job->in[SINK];
+  for (size_t r = 0; r < rows; r++) {
+    whole[r] = sink->there ? ((const float *)sink->data)[block->g * job->group + r % job->group] : -INFINITY;
+    whole[rows + r] = !sink->there ? 0 : job->kernel->codes ? ONE : 1;
+  }
+  memset(whole + 2 * rows, 0, rows * SUM_WIDTH(job->size) * sizeof *whole);
+}
+
+static void join_part(const Job *job, const Block *block, size_t part, const float *state, const Scratch *scratch) {
+  const AttentionKernels *run = job->kernel->kernels;
+  const size_t rows = job->block_tokens * job->group, wide = SUM_WIDTH(job->size);
+  const size_t from = seeing_from(block, part * PART) * job->group;
+  const size_t to = seeing_to(block, part * PART, PART) * job->group;
+  float *whole = scratch->whole, *factors = scratch->factors;
+  for (size_t r = from; r < to; r++) whole[r] = exponents(whole[r], state[r], factors + 2 * r);
+  run->raise(factors + 2 * from, 2 * (to - from));
+  for (size_t r = from; r < to; r++) {
+    whole[rows + r] = whole[rows + r] * factors[2 * r] + state[rows + r] * factors[2 * r + 1];
+    run->join(factors + 2 * r, state + 2 * rows + r * wide, whole + 2 * rows + r * wide, wide);
+  }
+}
+
+static void finish(const Job *job, const Block *block, const float *whole) {
+  const Kernel *kernel = job->kernel;
+  const size_t rows = job->block_tokens * job->group, size = job->size, group = job->group;
+  for (size_t r = 0; r < (block->last - block->first) * group; r++) {
+    const size_t t = block->first + r / group, head = block->g * group + r % group;
+    kernel->kernels->divide(whole + 2 * rows + r * SUM_WIDTH(size), whole[rows + r],
+                            kernel->codes ? kernel->value_scales + block->g * size : NULL,
+                            job->y + ((block->b * job->tokens + t) * job->heads + head) * size, size);
+  }
+}
+
+/* A slice of the parts that a block sees. The block's last slice to be done joins all parts. */
+static void attend_slice(Job *job, size_t index, size_t slice, const Scratch *scratch) {
+  const Block block = block_of(job, index);
+  const size_t first = first_seen(&block, block.first) / PART, last = (block.past + block.last + PART - 1) / PART;
+  const size_t count = last - first, begin = first + count * slice / job->slices;
+  const size_t end = first + count * (slice + 1) / job->slices;
+  if (job->slices == 1) begin_whole(job, &block, scratch->whole);
+  float *states = job->slices > 1 ? job->states + index * job->parts * state_size(job) : NULL;
+  for (size_t part = begin; part < end; part++) {
+    float *state = states ? states + (part - first) * state_size(job) : scratch->part;
+    attend_part(job, &block, part, scratch, state);
+    if (!states) join_part(job, &block, part, state, scratch);
+  }
+  if (states) {
+    if (atomic_fetch_add(&job->done[index], 1) + 1 < job->slices) return;
+    begin_whole(job, &block, scratch->whole);
+    for (size_t part = first; part < last; part++)
+      join_part(job, &block, part, states + (part - first) * state_size(job), scratch);
+  }
+  finish(job, &block, scratch->whole);
+}
+
+/* Takes tasks until there are none. Those of the last tokens, which see most, come first. */
+static void attend(void *data, size_t worker) {
+  (void)worker;
   Job *job = data;
-  const size_t block = task % job->blocks, g = task / job->blocks % job->kv_heads,
-               b = task / job->blocks / job->kv_heads;
-  const size_t first = block * job->block_tokens, last = least(job->tokens, first + job->block_tokens);
-  if (job->tokens == 1) prepare_heads(job, b * job->kv_heads + g, b * job->kv_heads + g + 1);
-  if (!job->failed && first < last) attend_block(job, b, g, first, last);
+  Scratch scratch = {0};
+  const size_t pairs = job->batch * job->kv_heads, all = pairs * job->blocks * job->slices;
+  for (size_t task; (task = atomic_fetch_add(&job->next, 1)) < all;) {
+    if (!scratch.memory && !make_scratch(job, &scratch)) {
+      job->failed = 1;
+      break;
+    }
+    const size_t slice = task % job->slices, pair = task / job->slices % pairs;
+    const size_t block = job->blocks - 1 - task / job->slices / pairs;
+    attend_slice(job, pair * job->blocks + block, slice, &scratch);
+  }
+  free(scratch.memory);
 }
 
 static OrtStatus *wrong(const Kernel *kernel, const char *message) {
@@ -381,23 +551,34 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
     return status;
   if (!job.batch || !job.tokens) return NULL;
   job.y = y;
-  job.queries = malloc(job.batch * job.tokens * job.heads * job.size * sizeof(float));
-  if (!job.queries) return edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
-
   size_t longest = 0;
   for (size_t b = 0; b < job.batch; b++) {
     const size_t length = past_of(&job, b) + job.tokens;
     longest = length > longest ? length : longest;
   }
-  const size_t scores = job.group * (longest + KEYS);
-  job.block_tokens = scores > SCORES_OF_A_TASK ? 1 : least(job.tokens, SCORES_OF_A_TASK / scores);
+  job.parts = (longest + PART - 1) / PART;
+  job.block_tokens = job.group > ROWS_OF_A_TASK ? 1 : least(job.tokens, ROWS_OF_A_TASK / job.group);
   job.blocks = (job.tokens + job.block_tokens - 1) / job.block_tokens;
-  OrtKernelContextParallelFor parallel = ORT_CALL(api, ORT_KERNEL_CONTEXT_PARALLEL_FOR, OrtKernelContextParallelFor);
-  /* What attends to a single token's heads makes them ready itself. */
-  const size_t groups = job.tokens == 1 ? 0 : (job.batch * job.tokens + TOKENS_OF_A_TASK - 1) / TOKENS_OF_A_TASK;
-  status = edgegen_run(api, context, 2, prepare, groups, &job);
-  if (!status && !job.failed) status = parallel(context, attend, job.batch * job.kv_heads * job.blocks, 0, &job);
-  free(job.queries);
+  const size_t blocks = job.batch * job.kv_heads * job.blocks, queries = job.batch * job.tokens * job.heads;
+  job.slices = blocks >= ENOUGH_TASKS ? 1 : least(job.parts, (ENOUGH_TASKS + blocks - 1) / blocks);
+  job.query_bytes = kernel->codes ? QUERY_WIDTH(job.size) * sizeof(int16_t) : job.size * sizeof(float);
+  const int64_t bound = INT32_MAX / (128 * (int64_t)job.size);
+  job.most = bound < INT16_MAX ? (int)bound : INT16_MAX;
+  const size_t query_bytes = ROUNDED_UP(queries * job.query_bytes, 64),
+               step_bytes = ROUNDED_UP(queries * sizeof(float), 64);
+  const size_t state_bytes = job.slices > 1 ? blocks * job.parts * state_size(&job) * sizeof(float) : 0;
+  char *memory = malloc(query_bytes + step_bytes + ROUNDED_UP(state_bytes, 64) + blocks * sizeof *job.done);
+  if (!memory) return edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
+  job.queries = memory, job.steps = (float *)(memory + query_bytes),
+  job.states = job.steps + step_bytes / sizeof(float);
+  job.done = (atomic_size_t *)(memory + query_bytes + step_bytes + ROUNDED_UP(state_bytes, 64));
+  for (size_t i = 0; i < blocks; i++) atomic_init(&job.done[i], 0);
+
+  status =
+      edgegen_run(api, context, 2, prepare, (job.batch * job.tokens + TOKENS_OF_A_TASK - 1) / TOKENS_OF_A_TASK, &job);
+  if (!status && !job.failed)
+    status = edgegen_run(api, context, 2, attend, least(blocks * job.slices, MOST_WORKERS), &job);
+  free(memory);
   if (!status && job.failed) status = edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
   return status;
 }

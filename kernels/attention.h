@@ -1,15 +1,19 @@
 /* Attention over a KV cache: what is computed, and the functions of each instruction set that compute it.
  *
- * The arithmetic is the same on every instruction set, so that results have the same bits for every batch, chunk and
- * number of threads:
- *   - score = sum over d of q[d] * key[d], by fma in ascending order; q has been multiplied by the scale before, and by
- *     the scales of the keys' channels where they are codes.
+ * The arithmetic is the same on every instruction set, and follows the positions in the cache alone, so that results
+ * have the same bits for every batch, chunk and number of threads:
+ *   - Scores of floats: the sum over d of q[d] * key[d], by fma in ascending order; q has been multiplied by the scale.
+ *   - Scores of codes: q is multiplied by the scales of the keys' channels too, and rounded to whole numbers of 16
+ *     bits, `most` of them on each side of 0, which no sum overflows. Sums of products are exact, times q's step.
  *   - Capped: cap * tanh(score / cap). Then the bias is added, if any.
- *   - weight = exp(score - most), most the greatest score that a query sees, its head's sink included. Weights are
- * added in SUMS floats, that of key k in that of k % SUMS, in ascending order; then the upper half is added to the
- * lower, and so on; exp(sink - most) last.
- *   - y[d] = (sum over keys of weight * value[d], by fma in ascending order) / total, times the scale of the values'
- *     channel where they are codes. What a query does not see adds 0, which changes nothing.
+ *   - Keys are taken in tiles of KEYS. Weight = exp(score - most), most the greatest score of the tile that is seen.
+ *   - Floats: weights are added in SUMS floats, that of key k in that of k % SUMS, in ascending order; then the upper
+ *     half is added to the lower, and so on. The tile's part of y[d] is the sum of weight * value[d], by fma in
+ *     ascending order. Codes: weights are rounded to whole numbers of ONE, so that a tile's sums are exact.
+ *   - Tiles are joined in ascending order to parts of PART keys, and parts to the whole, which begins with the head's
+ *     sink, if any: a score whose value is 0. Each is multiplied by exp(its most - the most of both), and added: the
+ *     totals with two roundings, the sums by fma. Tiles and parts of which a query sees nothing are left out.
+ *   - y[d] = sum / total, times the scale of the values' channel where they are codes.
  */
 #ifndef EDGEGEN_ATTENTION_H
 #define EDGEGEN_ATTENTION_H
@@ -18,11 +22,17 @@
 #include <stdint.h>
 
 #define KEYS 64 /* of a tile; a multiple of SUMS */
+#define PART 256
+#define TILES (PART / KEYS)
+#define ONE 32767
+#define ROUNDED_UP(count, to) (((count) + (to) - 1) / (to) * (to))
+/* Numbers of 16 bits that a row of codes has room for: queries, and the values' side, which are zeros at the end. */
+#define QUERY_WIDTH(width) ROUNDED_UP(width, 4)
+#define SUM_WIDTH(width) ROUNDED_UP(width, 16)
 
 typedef struct {
   float cap;         /* 0: none */
-  const float *bias; /* of key 0, or NULL */
-  const float *sink; /* of the head, or NULL */
+  const float *bias; /* of the tile's first key, or NULL */
 } Softmax;
 
 typedef struct {
@@ -32,19 +42,34 @@ typedef struct {
   void (*scale)(const float *x, const float *scales, float scale, float *to, size_t width);
   /* Codes of x: x[d] / scales[d], to the nearest even integer of 8 bits. */
   void (*round)(const float *x, const float *scales, int8_t *to, size_t width);
+  /* Whole numbers of a step, QUERY_WIDTH(width) in the order that turned codes have; returns the step. */
+  float (*round_query)(const float *x, int most, int16_t *to, size_t width);
   /* [count][width] numbers, count <= KEYS, as floats [width][KEYS]; keys beyond count are 0. */
   void (*turn_floats)(const float *from, size_t count, size_t width, float *to);
-  void (*turn_codes)(const int8_t *from, size_t count, size_t width, float *to);
-  /* [count][width] codes as floats. */
-  void (*widen)(const int8_t *from, size_t count, size_t width, float *to);
+  /* Codes as numbers of 16 bits [QUERY_WIDTH(width) / 2][KEYS][2], in an order of its own. */
+  void (*turn_codes)(const int8_t *from, size_t count, size_t width, int16_t *to);
+  /* [count][width] codes as numbers of 16 bits [KEYS / 2][SUM_WIDTH(width)][2], those of two keys side by side. */
+  void (*pair_codes)(const int8_t *from, size_t count, size_t width, int16_t *to);
   /* scores[row][key] for KEYS turned keys. */
-  void (*score)(const float *queries, size_t rows, size_t width, const float *turned, float *scores, size_t stride);
-  /* The weights of keys first to last, both included, in place of their scores; 0 for others from begin to end, which
-   * are multiples of SUMS. Returns their total. */
-  float (*weigh)(const Softmax *softmax, float *scores, size_t begin, size_t first, size_t last, size_t end);
-  /* sums[row][d] += weights[row][key] * values[key][d] */
-  void (*sum)(const float *weights, size_t stride, size_t rows, const float *values, size_t count, size_t width,
-              float *sums);
+  void (*score_floats)(const float *queries, size_t rows, size_t width, const float *turned, float *scores,
+                       size_t stride);
+  void (*score_codes)(const int16_t *queries, const float *steps, size_t rows, size_t width, const int16_t *turned,
+                      float *scores, size_t stride);
+  /* Weights of a tile's keys first to last, both included, and 0 for others, in place of their scores or as whole
+   * numbers of ONE. Returns the greatest score. */
+  float (*weigh_floats)(const Softmax *softmax, float *scores, size_t first, size_t last, float *total);
+  float (*weigh_codes)(const Softmax *softmax, float *scores, size_t first, size_t last, int16_t *weights,
+                       float *total);
+  /* Joins what a tile's values give to sums[row][d], rows of SUM_WIDTH(width). Each row has two factors: its own, and
+   * the tile's; those of the next are `apart` floats on. */
+  void (*sum_floats)(const float *weights, size_t stride, size_t rows, const float *values, size_t count, size_t width,
+                     const float *factors, size_t apart, float *sums);
+  void (*sum_codes)(const int16_t *weights, size_t stride, size_t rows, const int16_t *paired, size_t count,
+                    size_t width, const float *factors, size_t apart, float *sums);
+  /* sums[d] = fma(factors[1], other[d], sums[d] * factors[0]), SUM_WIDTH(width) of them. */
+  void (*join)(const float *factors, const float *other, float *sums, size_t width);
+  /* e to the power of each. */
+  void (*raise)(float *x, size_t count);
   /* to[d] = x[d] / total * scales[d] */
   void (*divide)(const float *x, float total, const float *scales, float *to, size_t width);
 } AttentionKernels;

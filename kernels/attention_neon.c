@@ -5,14 +5,26 @@
 #define WIDTH 4
 #define VECTORS 4
 #define FMA(a, b, c) ((Floats)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
-#define WIDE(from) wide_of(from)
-
-static inline float __attribute__((vector_size(16))) wide_of(const signed char *from) {
-  int32_t four;
-  __builtin_memcpy(&four, from, sizeof four);
-  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four))))));
-}
-
+#define MOST(a, b) chosen((a) > (b), a, b)
+/* The first numbers of four pairs, and then the second: a product with one number of a vector adds to four lanes. */
+#define ADD_PRODUCTS(sums, a, b)                                                                                       \
+  (sums) = (Integers)vmlal_high_lane_s16(                                                                              \
+      vmlal_lane_s16((int32x4_t)(sums), vget_low_s16((int16x8_t)(a)), vget_low_s16((int16x8_t)(b)), 0),                \
+      (int16x8_t)(a), vget_low_s16((int16x8_t)(b)), 1)
+#define IN_ORDER(a) (a)
+#define SPREAD(a, to)                                                                                                  \
+  do {                                                                                                                 \
+    const int16x8_t even = vshrq_n_s16(vshlq_n_s16((int16x8_t)(a), 8), 8), odd = vshrq_n_s16((int16x8_t)(a), 8);       \
+    (to)[0] = (Integers)vuzp1q_s16(even, odd), (to)[1] = (Integers)vuzp2q_s16(even, odd);                              \
+  } while (0)
+#define SIDE_BY_SIDE(a, b, to)                                                                                         \
+  do {                                                                                                                 \
+    const int8x16_t ones = vld1q_s8(a), others = vld1q_s8(b);                                                          \
+    const int64x2_t codes[] = {(int64x2_t)vmovl_s8(vget_low_s8(ones)), (int64x2_t)vmovl_s8(vget_low_s8(others)),       \
+                               (int64x2_t)vmovl_high_s8(ones), (int64x2_t)vmovl_high_s8(others)};                      \
+    (to)[0] = (Integers)vzip1q_s64(codes[0], codes[1]), (to)[1] = (Integers)vzip2q_s64(codes[0], codes[1]);            \
+    (to)[2] = (Integers)vzip1q_s64(codes[2], codes[3]), (to)[3] = (Integers)vzip2q_s64(codes[2], codes[3]);            \
+  } while (0)
 #define NAME edgegen_attention_neon
 #include "attention.inc"
 #endif

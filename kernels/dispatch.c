@@ -104,8 +104,8 @@ const Kernels *edgegen_kernels(const char *name) {
 EXPORT const char *edgegen_kernels_name(void) { return edgegen_kernels(NULL)->name; }
 
 extern const FloatKernels edgegen_floats_avx512, edgegen_floats_avx2, edgegen_floats_neon, edgegen_floats_portable;
-extern const AttentionKernels edgegen_attention_avx512, edgegen_attention_avx2, edgegen_attention_neon,
-    edgegen_attention_portable;
+extern const AttentionKernels edgegen_attention_avx512, edgegen_attention_avxvnni, edgegen_attention_avx2,
+    edgegen_attention_neon, edgegen_attention_portable;
 extern const GptqKernels edgegen_gptq_avx512, edgegen_gptq_avx2, edgegen_gptq_portable;
 
 /* What goes with the matrix kernels whose names begin so; the first that fits. */
@@ -117,6 +117,7 @@ static const struct {
 } COMPANIONS[] = {
 #if defined(__x86_64__)
     {"avx512", &edgegen_floats_avx512, &edgegen_attention_avx512, &edgegen_gptq_avx512},
+    {"avxvnni", &edgegen_floats_avx2, &edgegen_attention_avxvnni, &edgegen_gptq_avx2},
     {"avx", &edgegen_floats_avx2, &edgegen_attention_avx2, &edgegen_gptq_avx2},
 #elif defined(__aarch64__)
     {"neon", &edgegen_floats_neon, &edgegen_attention_neon, &edgegen_gptq_portable},

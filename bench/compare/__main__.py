@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.compare.comparison import Comparison, Workshop
-from bench.compare.contestants import CONTESTANTS, DEFAULT, Contestant, chosen
+from bench.compare.contestants import CONTESTANTS, DEFAULT, LONG, Contestant, chosen
 from bench.compare.environments import InstallError
+from bench.compare.report import LONG as LONG_CONTEXTS
 from bench.compare.report import Report, Settings, rewrite
 from bench.compare.shapes import DENSE, SHAPES
 
@@ -27,11 +28,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Compare edgegen with other runtimes on random-weight checkpoints.")
     parser.add_argument("--work", type=Path, required=True, help="folder for environments, checkpoints, conversions")
     parser.add_argument("--shapes", default=",".join(DENSE), help=f"of {','.join(SHAPES)}")
-    parser.add_argument("--peers", default=",".join(DEFAULT), help=f"of {','.join(CONTESTANTS)}")
+    parser.add_argument("--peers", help=f"of {','.join(CONTESTANTS)}")
+    parser.add_argument("--long", action="store_true", help="long contexts and KV caches, no batches; takes hours")
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help="a peer's own Python")
     parser.add_argument("--reuse", action="store_true", help="keep what an earlier run left in WORK")
     parser.add_argument("--threads", type=int, help="default: the physical cores")
-    parser.add_argument("--contexts", type=int, nargs="+", default=list(Settings.contexts))
+    parser.add_argument("--contexts", type=int, nargs="+", help="those that a shape has no room for are left out")
     for name in ("prefill", "repeats", "steps", "rows", "rounds"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Settings, name))
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables between the markers of this page")
@@ -42,12 +44,11 @@ def _parser() -> argparse.ArgumentParser:
 def _settings(args: argparse.Namespace) -> Settings:
     return Settings(
         threads=args.threads or physical_cores(),
-        contexts=tuple(args.contexts),
+        contexts=tuple(args.contexts or (LONG_CONTEXTS if args.long else Settings.contexts)),
         prefill=args.prefill,
-        room=max(Settings.room, args.prefill + 1, max(args.contexts) + args.steps + 1),
         repeats=args.repeats,
         steps=args.steps,
-        rows=args.rows,
+        rows=1 if args.long else args.rows,
         rounds=args.rounds,
     )
 
@@ -89,7 +90,7 @@ def physical_cores() -> int:
 
 def main() -> None:
     args = _parser().parse_args()
-    contestants = chosen(args.peers.split(","))
+    contestants = chosen(args.peers.split(",") if args.peers else LONG if args.long else DEFAULT)
     shapes = args.shapes.split(",")
     if unknown := sorted({*shapes} - SHAPES.keys()):
         raise SystemExit(f"no such shape: {', '.join(unknown)} (there are {', '.join(SHAPES)})")
@@ -101,7 +102,8 @@ def main() -> None:
     settings = _settings(args)
     workshop = Workshop(args.work.resolve(), args.reuse, given)
     pythons = _pythons(workshop, contestants)
-    command = f"python -m bench.compare --shapes {args.shapes} --rounds {settings.rounds}"
+    flag = " --long" if args.long else ""
+    command = f"python -m bench.compare{flag} --shapes {args.shapes} --rounds {settings.rounds}"
     report = Report(command, machine(), settings)
     for name in shapes:
         report.shapes.append(Comparison(name, workshop, settings).run(pythons, contestants))

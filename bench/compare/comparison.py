@@ -90,7 +90,7 @@ class Comparison:
         self._name = name
         self._shape = SHAPES[name]
         self._workshop = workshop
-        self._settings = settings
+        self._settings = settings.within(self._shape.sizes.context)
         self._entries: list[Entry] = []
 
     def run(self, pythons: Mapping[str, Path | InstallError], contestants: list[Contestant]) -> ShapeReport:

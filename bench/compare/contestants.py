@@ -80,6 +80,14 @@ CONTESTANTS = {
             "plain",
             converted_as="llama.cpp",
         ),
+        Contestant(
+            "llama.cpp-q8-kv",
+            "llama_cpp",
+            "llama.cpp Q8_0, q8_0 KV cache",
+            LLAMA_CPP,
+            "q8-kv",
+            converted_as="llama.cpp",
+        ),
         Contestant("llama.cpp-q4", "llama_cpp", "llama.cpp Q4_0", LLAMA_CPP, "q4", bits=4),
         Contestant("openvino", "openvino_genai", "OpenVINO GenAI int8", OPENVINO),
         Contestant("ctranslate2", "ctranslate2", "CTranslate2 int8", CTRANSLATE2),
@@ -90,7 +98,9 @@ CONTESTANTS = {
     )
 }
 
-DEFAULT = [name for name in CONTESTANTS if name not in ("edgegen-fp32", "llama.cpp-plain")]
+DEFAULT = [name for name in CONTESTANTS if name not in ("edgegen-fp32", "llama.cpp-plain", "llama.cpp-q8-kv")]
+LONG = ["edgegen", "edgegen-float32-kv", "llama.cpp", "llama.cpp-q8-kv"]
+"""Those of `--long`, by default: the KV caches of edgegen and of llama.cpp."""
 
 
 class PeerError(Exception):

@@ -1,7 +1,7 @@
 """Markdown tables of a comparison's measurements."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,6 +10,12 @@ from bench.compare.contestants import Contestant
 
 Round = dict[str, Any]
 """One process's measurements, by metric."""
+
+SHORT, LONG = (32, 900), (32, 8000, 32000)
+"""Contexts by default, and of `--long`."""
+
+LONG_PROMPT = 2048
+"""From here on a context's prompt is timed too, and its column is in seconds."""
 
 BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
 NONE = "–"
@@ -25,18 +31,24 @@ class Settings:
         room: context length to reserve, for peers that ask for it.
         repeats: timed prompts per process.
         steps: timed decode steps per context.
-        rows: prompts of a batch.
+        rows: prompts of a batch; 1: no batch is measured.
         rounds: processes per contestant.
     """
 
     threads: int
-    contexts: tuple[int, ...] = (32, 900)
+    contexts: tuple[int, ...] = SHORT
     prefill: int = 512
     room: int = 1024
     repeats: int = 3
     steps: int = 32
     rows: int = 8
     rounds: int = 5
+
+    def within(self, most: int) -> "Settings":
+        """Without the contexts, all but the shortest, that a model of that many positions has no room for."""
+        shortest = min(self.contexts)
+        contexts = tuple(n for n in self.contexts if n == shortest or n + self.steps + 1 <= most)
+        return replace(self, contexts=contexts, room=max(1024, self.prefill + 1, max(contexts) + self.steps + 1))
 
 
 @dataclass(frozen=True)
@@ -94,9 +106,16 @@ def metrics(settings: Settings) -> list[Metric]:
     def batch(r: Round) -> float | None:
         return rows / r["batch_s"] if "batch_s" in r else None
 
+    prompts = [
+        Metric(f"prompt of {n}, s", lambda r, n=n: r[f"prompt_s@{n}"], ".1f")
+        for n in settings.contexts
+        if n >= LONG_PROMPT
+    ]
+    batches = [Metric(f"batch of {rows}, tok/s", batch, ".0f", more_is_better=True)] if rows > 1 else []
     return [
         *speeds,
-        Metric(f"batch of {rows}, tok/s", batch, ".0f", more_is_better=True),
+        *prompts,
+        *batches,
         Metric(f"prefill {settings.prefill}, ms", lambda r: r["prefill_s"] * 1e3, ".0f"),
         Metric("load, s", lambda r: r["load_s"], ".2f"),
         Metric("cold to first token, s", lambda r: r["cold_s"], ".2f"),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ def test_memory_is_read_before_the_libraries_and_after_loading() -> None:
 def test_a_peer_that_takes_one_prompt_at_a_time_has_no_batch() -> None:
     protocol = Protocol("alone", 1, VOCAB, 64, (4, 9), 12, 2, 3, 5, started=0.0)
     assert "batch_s" not in lines(CountingPeer(), protocol)
+
+
+def test_a_batch_of_one_is_none_and_prompts_of_contexts_are_timed() -> None:
+    measured = lines(CountingPeer(), replace(PROTOCOL, rows=1))
+    assert "batch_s" not in measured
+    assert {"prompt_s@4", "prompt_s@9"} <= measured.keys()
 
 
 class LoadingPeer(CountingPeer):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.compare.contestants import CONTESTANTS
-from bench.compare.report import Agreement, Metric, Report, Result, Round, Settings, ShapeReport, rewrite
+from bench.compare.report import Agreement, Metric, Report, Result, Round, Settings, ShapeReport, metrics, rewrite
 
 SETTINGS = Settings(threads=2, contexts=(32,), rounds=2)
 
@@ -107,3 +107,16 @@ def test_a_page_without_markers_is_left_alone(tmp_path: Path, text: str) -> None
     with pytest.raises(ValueError, match="needs one line <!-- peers:begin -->"):
         rewrite(page, "tables")
     assert page.read_text() == text
+
+
+def test_contexts_that_a_shape_has_no_room_for_are_left_out() -> None:
+    long = Settings(threads=2, contexts=(32, 8000, 32000), rows=1)
+    assert [long.within(most).contexts for most in (1024, 8192, 32768)] == [(32,), (32, 8000), (32, 8000, 32000)]
+    assert [long.within(most).room for most in (1024, 8192)] == [1024, 8033]
+
+
+def test_long_contexts_have_columns_of_their_prompts_and_none_of_a_batch() -> None:
+    settings = Settings(threads=2, contexts=(32, 8000), rows=1)
+    heads = [metric.head for metric in metrics(settings)]
+    assert heads[:4] == ["tok/s @32", "tok/s @8000", "prompt of 8000, s", "prefill 512, ms"]
+    assert [metric.value({"prompt_s@8000": 12.5}) for metric in metrics(settings)[2:3]] == [12.5]

@@ -520,8 +520,8 @@ static void run_others(void) {
   for (int kind = 0; kind < 48; kind++) {
     static const int64_t HEADS[][3] = {{1, 1, 8}, {4, 2, 16}, {6, 1, 40}, {3, 3, 64}, {2, 1, 72}, {4, 4, 24}};
     static const int64_t LENGTHS[][3] = {{1, 1, 0},  {1, 5, 0},  {3, 1, 70}, {1, 9, 130},
-                                         {2, 7, 64}, {1, 70, 1}, {1, 1, 63}};
-    const int64_t *h = HEADS[kind % 6], *l = LENGTHS[kind % 7];
+                                         {2, 7, 64}, {1, 70, 1}, {1, 1, 63}, {2, 2, 520}};
+    const int64_t *h = HEADS[kind % 6], *l = LENGTHS[kind % 8];
     Attention a = {h[0],
                    h[1],
                    h[2],

@@ -172,7 +172,7 @@ def check(case: Case, found: list[Array]) -> None:
                 total = weights.sum() + sum(np.exp(x - max(score.max(), x)) for x in sink)
                 y = weights @ caches[1][b, g, seen] / total
                 at = slice(h * case.size, (h + 1) * case.size)
-                np.testing.assert_allclose(found[0][b, t, at], y, atol=2e-5)
+                np.testing.assert_allclose(found[0][b, t, at], y, atol=3e-4 if case.codes else 2e-5)
 
 
 @st.composite
@@ -183,13 +183,13 @@ def cases(draw: st.DrawFn) -> Case:
         heads=kv_heads * draw(st.integers(1, 7)),
         kv_heads=kv_heads,
         size=size,
-        past=tuple(draw(st.lists(st.integers(0, 140), min_size=1, max_size=3))),
+        past=tuple(draw(st.lists(st.integers(0, 140) | st.integers(240, 540), min_size=1, max_size=3))),
         tokens=draw(st.integers(1, 12)),
         spare=draw(st.integers(0, 70)),
         packed=draw(st.booleans()),
         pairs=draw(st.integers(0, size // 2)),
         interleaved=draw(st.booleans()),
-        window=draw(st.sampled_from([-1, 0, 1, 3, 63, 64, 65, 100])),
+        window=draw(st.sampled_from([-1, 0, 1, 3, 63, 64, 65, 100, 300])),
         cap=draw(st.sampled_from([0.0, 0.0, 5.0, 50.0])),
         bias=draw(st.booleans()),
         sink=draw(st.booleans()),
@@ -215,6 +215,8 @@ KINDS = {
     "softcap": replace(ROTARY, cap=5.0),
     "bias": replace(ROTARY, bias=True, pairs=0),
     "sink": replace(ROTARY, sink=True),
+    "parts": Case(heads=6, past=(505, 258), tokens=9, size=72, sink=True),
+    "parts of a window": replace(ROTARY, past=(505, 258), window=250),
 }
 both = pytest.mark.parametrize("codes", [False, True], ids=["floats", "codes"])
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -229,7 +231,7 @@ def test_the_stock_operator(kind: str, past: tuple[int, ...], codes: bool) -> No
     if case.tokens > 1:
         case = replace(case, past=past)
     (y, *caches), (stock, *stocks) = run(case), run(case, stock=True)
-    np.testing.assert_allclose(y, stock, atol=2e-5)
+    np.testing.assert_allclose(y, stock, atol=3e-4 if codes else 2e-5)
     for name, ours, theirs in zip(("past_key", "past_value"), caches, stocks, strict=True):
         for b, before in enumerate(case.past):
             end = before + case.tokens
@@ -248,14 +250,40 @@ def test_instruction_sets_and_threads_give_the_same_bits(kind: str, codes: bool)
             assert np.array_equal(a, b) if a.dtype == np.int8 else same_bits(a, b), (isa, threads)
 
 
+@both
+def test_slices_give_the_same_bits(codes: bool) -> None:
+    """Few rows are split along the cache, and joined by whoever is last; rows enough for all threads are not."""
+    case = Case(heads=6, past=(600, 530, 255, 256, 3) * 6, tokens=1, spare=0, codes=codes, sink=True)
+    feeds = asked(case.feeds())
+    whole = session(case, case.feeds(), threads=2)
+    y = whole.run(None, feeds)[0]
+    for b in range(5):
+        row = {n: a[b : b + 1] if a.ndim and n != "sink" else a for n, a in feeds.items()}
+        assert all(same_bits(whole.run(None, row)[0], y[b : b + 1]) for _ in range(3))
+
+
+@both
+def test_what_is_no_number_is_told(codes: bool) -> None:
+    case = Case(codes=codes, past=(70,))
+    feeds = case.feeds()
+    whole = session(case, feeds)
+    y = whole.run(None, asked(feeds))[0].reshape(case.tokens, case.heads, case.size)
+    feeds["query"][0, 2, 3] = np.nan
+    wrong = whole.run(None, asked(feeds))[0].reshape(y.shape)
+    assert np.isnan(wrong[2, 0]).all()
+    wrong[2, 0] = y[2, 0]
+    assert same_bits(wrong, y)
+
+
 PER_TOKEN = {"query": 1, "key": 1, "value": 1, "position_ids": 1, "bias": 2}
 
 
 @both
-@pytest.mark.parametrize("kind", ["packed", "window", "softcap", "bias", "sink"])
+@pytest.mark.parametrize("kind", ["packed", "window", "softcap", "bias", "sink", "parts", "parts of a window"])
 @pytest.mark.parametrize("chunks", [[1] * 72, [7] * 10 + [2], [64, 8], [1, 7, 64]], ids=["1", "7", "64", "mixed"])
 def test_chunks_give_the_same_bits(kind: str, codes: bool, chunks: list[int]) -> None:
-    case = replace(KINDS[kind], codes=codes, past=(5, 5), tokens=72)
+    past = 480 if kind.startswith("parts") else 5
+    case = replace(KINDS[kind], codes=codes, past=(past, past), tokens=72)
     feeds = asked(case.feeds())
     whole = session(case, case.feeds())
     y, *caches = whole.run(None, feeds)

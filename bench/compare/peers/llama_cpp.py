@@ -1,7 +1,8 @@
 """llama.cpp through llama-cpp-python: Q8_0 or Q4_0 weights, its default f16 cache, its C API step by step.
 
 It bypasses the Python classes of llama-cpp-python to measure llama.cpp's own speed. Flash attention is on, as in
-llama.cpp by default; the variant "plain" is without it, as in llama-cpp-python's `Llama` by default.
+llama.cpp by default; the variant "plain" is without it, as in llama-cpp-python's `Llama` by default. "q8-kv" has a KV
+cache of Q8_0.
 """
 
 import ctypes
@@ -14,23 +15,27 @@ import numpy as np
 
 from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run
 
-PLAIN = "plain"
+PLAIN, Q8_KV = "plain", "q8-kv"
 CACHE = "cache.json"
 """Beside a converted model: how many numbers it keeps of a token."""
-KINDS = {"": "Q8_0", PLAIN: "Q8_0", "q4": "Q4_0"}
+KINDS = {"": "Q8_0", PLAIN: "Q8_0", Q8_KV: "Q8_0", "q4": "Q4_0"}
 """Quantization by variant."""
 
 
 class LlamaCppModel(SteppedModel):
-    def __init__(self, path: Path, threads: int, context: int, *, flash_attention: bool) -> None:
+    def __init__(self, path: Path, threads: int, context: int, variant: str) -> None:
         self._api = importlib.import_module("llama_cpp")
+        cache = self._api.GGML_TYPE_Q8_0 if variant == Q8_KV else self._api.GGML_TYPE_F16
+        self._cached_bytes = 34 / 32 if variant == Q8_KV else 2  # of a number: a block of 32 has a scale of float16
         self._llama = self._api.Llama(
             model_path=str(path),
             n_ctx=context,
             n_batch=context,
             n_threads=threads,
             n_threads_batch=threads,
-            flash_attn=flash_attention,
+            flash_attn=variant != PLAIN,
+            type_k=cache,
+            type_v=cache,
             verbose=False,
         )
         self._one: Any = self._llama.ctx
@@ -53,8 +58,9 @@ class LlamaCppModel(SteppedModel):
         return self._logits(-1).copy()
 
     def _kv_bytes(self, path: Path) -> int:
-        """Its context has a cache for all positions from the start, zeros: keys and values in float16."""
-        return 2 * json.loads(path.with_name(CACHE).read_text()) * self._api.llama_n_ctx(self._one)
+        """Its context has a cache for all positions from the start, zeros."""
+        numbers = json.loads(path.with_name(CACHE).read_text()) * self._api.llama_n_ctx(self._one)
+        return int(numbers * self._cached_bytes)
 
     def _room_for(self, rows: int) -> Any:
         """A context for that many sequences, each as long as a single one."""
@@ -131,7 +137,7 @@ class LlamaCpp(Peer):
         importlib.import_module("llama_cpp")
 
     def load(self, folder: Path, variant: str, threads: int, context: int) -> LlamaCppModel:
-        return LlamaCppModel(folder / "model.gguf", threads, context, flash_attention=variant != PLAIN)
+        return LlamaCppModel(folder / "model.gguf", threads, context, variant)
 
 
 if __name__ == "__main__":

@@ -182,13 +182,14 @@ def measure(peer: Peer, folder: Path, protocol: Protocol) -> Iterator[dict[str, 
     yield {"metric": "prefill_s", "value": median(prefills), "all": prefills}
 
     for context in protocol.contexts:
-        _, *steps = run(1, context, protocol.steps + 1)
+        prompt, *steps = run(1, context, protocol.steps + 1)
+        yield {"metric": f"prompt_s@{context}", "value": prompt}
         yield {"metric": f"decode_s@{context}", "value": median(steps), "all": steps}
 
     yield {"metric": "peak_bytes", "value": peak_bytes()}
     yield from _memory("used")
 
-    if model.batches:
+    if model.batches and protocol.rows > 1:
         _, *steps = run(protocol.rows, min(protocol.contexts), protocol.steps + 1)
         yield {"metric": "batch_s", "value": median(steps), "all": steps}
 

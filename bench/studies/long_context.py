@@ -1,0 +1,158 @@
+"""Long contexts: how fast attention alone reads its KV cache, beside the bandwidth of this machine in the same run.
+
+    python -m bench.studies.long_context --threads 2
+
+A graph of nothing but attention, over as many layers as the second cache does not hold. A token: GB/s of keys and
+values, the median of all rounds, and its share of the bandwidth, which is measured before each round. A chunk of a
+prompt that ends at the context: microseconds of a token.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from bench.bandwidth import read_bandwidth
+from edgegen.model.ort_session import Binding, Buffer, open_session
+
+MICROSOFT = "com.microsoft"
+BYTES, MOST_LAYERS = 140_000_000, 48
+"""Of all layers' keys and values together, as the bandwidth is measured with; short contexts have fewer."""
+
+KINDS = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A layer's query heads, its key and value heads, and numbers of each."""
+
+    heads: int
+    kv_heads: int
+    size: int
+
+    def bytes_of(self, context: int, cache: str) -> int:
+        return 2 * self.kv_heads * self.size * context * np.dtype(cache).itemsize
+
+
+SHAPES = {"S": Shape(9, 3, 64), "G": Shape(12, 12, 64), "Q": Shape(14, 2, 64)}
+"""SmolLM2-135M's, GPT-2 small's and Qwen2.5-0.5B's."""
+
+
+class Layers:
+    """Attention of ``tokens`` that end at ``context``, in ``count`` layers."""
+
+    def __init__(self, shape: Shape, cache: str, context: int, tokens: int, count: int, threads: int) -> None:
+        rng = np.random.default_rng(0)
+        width = (shape.heads + 2 * shape.kv_heads) * shape.size
+        arrays = {
+            "x": rng.standard_normal((1, tokens, width)).astype(np.float32),
+            "length": np.array([context - 1], np.int32),
+            "total": np.array(context, np.int32),
+        }
+        past = rng.standard_normal((1, shape.kv_heads, context, shape.size)).astype(np.float32)
+        kept = past if cache == "float32" else (past * 40).clip(-127, 127).astype(np.int8)
+        arrays |= {f"{name}{i}": kept.copy() for i in range(count) for name in ("key", "value")}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "attention.onnx"
+            path.write_bytes(self._graph(shape, cache, count))
+            session = open_session(path, threads)
+        self._binding, buffers = Binding(session), {name: Buffer(array) for name, array in arrays.items()}
+        for name, buffer in buffers.items():
+            self._binding.input(name, buffer)
+        y = Buffer(np.zeros((1, tokens, shape.heads * shape.size), np.float32))
+        for i in range(count):
+            self._binding.output(f"y{i}", y)
+            for name in ("key", "value"):
+                self._binding.output(f"{name}{i}.present", buffers[f"{name}{i}"])
+
+    @staticmethod
+    def _graph(shape: Shape, cache: str, count: int) -> bytes:
+        info, nodes, tensors = helper.make_tensor_value_info, list[Any](), list[Any]()
+        inputs = [
+            info("x", TensorProto.FLOAT, ["b", "t", None]),
+            info("length", TensorProto.INT32, ["b"]),
+            info("total", TensorProto.INT32, []),
+        ]
+        outputs, more, attributes = list[Any](), list[str](), dict[str, Any]()
+        if cache == "int8":
+            more = [*[""] * 5, "scales", "scales"]
+            attributes |= {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+            scales = np.full((1, shape.kv_heads, 1, shape.size), 0.025, np.float32)
+            tensors = [numpy_helper.from_array(scales, "scales")]
+        for i in range(count):
+            pasts = [f"key{i}", f"value{i}"]
+            presents = [f"{name}.present" for name in pasts]
+            inputs += [info(name, KINDS[cache], ["b", shape.kv_heads, "capacity", shape.size]) for name in pasts]
+            outputs += [info(name, KINDS[cache], None) for name in presents]
+            outputs.append(info(f"y{i}", TensorProto.FLOAT, None))
+            nodes.append(
+                helper.make_node(
+                    "GroupQueryAttention",
+                    ["x", "", "", *pasts, "length", "total", *more],
+                    [f"y{i}", *presents],
+                    domain=MICROSOFT,
+                    num_heads=shape.heads,
+                    kv_num_heads=shape.kv_heads,
+                    scale=shape.size**-0.5,
+                    **attributes,
+                )
+            )
+        graph = helper.make_graph(nodes, "attention", inputs, outputs, tensors)
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
+        return helper.make_model(graph, ir_version=10, opset_imports=opsets).SerializeToString()
+
+    def seconds(self) -> float:
+        began = time.perf_counter()
+        self._binding.run()
+        return time.perf_counter() - began
+
+
+def measure(shape: Shape, cache: str, context: int, *, threads: int, rounds: int, chunk: int) -> str:
+    """The cells of a row of the table."""
+    each = shape.bytes_of(context, cache)
+    count = max(1, min(MOST_LAYERS, BYTES // each))
+    token = Layers(shape, cache, context, 1, count, threads)
+    rates, shares = list[float](), list[float]()
+    token.seconds()
+    for _ in range(rounds):
+        bandwidth = read_bandwidth(threads, seconds=0.1)
+        rates.append(count * each / min(token.seconds() for _ in range(3)) / 1e9)
+        shares.append(rates[-1] / bandwidth)
+    prompt = Layers(shape, cache, context, min(chunk, context), 1, threads)
+    prompt.seconds()
+    took = statistics.median(prompt.seconds() for _ in range(rounds)) / min(chunk, context)
+    return f"{statistics.median(rates):.1f} | {100 * statistics.median(shares):.0f} | {1e6 * took:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--contexts", type=int, nargs="+", default=[1024, 8192, 32768])
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--caches", nargs="+", choices=KINDS, default=["int8", "float32"])
+    parser.add_argument("--isa", nargs="+", default=[""], help="kernels, by name; those of this processor by default")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--chunk", type=int, default=256, help="tokens of a prompt's chunk")
+    args = parser.parse_args()
+    print("| shape, cache, context | kernels | a token, GB/s | % of the bandwidth | a prompt's token, us |")
+    print("|---|---|---:|---:|---:|")
+    for isa in args.isa:
+        os.environ["EDGEGEN_ISA"] = isa
+        for cache in args.caches:
+            for name in args.shapes:
+                for context in args.contexts:
+                    cells = measure(
+                        SHAPES[name], cache, context, threads=args.threads, rounds=args.rounds, chunk=args.chunk
+                    )
+                    print(f"| {name}, {cache}, {context} | {isa or 'best'} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
