@@ -90,7 +90,7 @@ KEPT = {
 
 CHOICE = {b"Exp", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
 OPERATORS = {
-    **dict.fromkeys(("granitemoehybrid", "falcon_h1", "mamba2", "zamba2"), {b"LinearAttention"}),
+    **{family: {b"LinearAttention"} for family in ("granitemoehybrid", "falcon_h1", "mamba2", "zamba2")},
     "lfm2": set[bytes](),
     "lfm2_moe": {b"QMoE", *CHOICE},
     "lfm3": set[bytes](),
@@ -154,7 +154,8 @@ def test_the_manifest_says_what_layers_keep(family: str, bundle: Bundle) -> None
 def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known.
 
-    A head of LinearAttention is computed by one thread, token by token. Experts, and a rotation of 8 numbers, are ONNX Runtime's in every family; a choice of experts
+    A head of LinearAttention is computed by one thread, token by token. Experts, and a rotation of 8 numbers, are ONNX
+    Runtime's in every family; a choice of experts
     only negates and moves numbers, and adds up two of them, or adds up and compares integers.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())

@@ -433,6 +433,33 @@ static void run_experts(int64_t width, int64_t inner, int64_t rows, int64_t expe
   run(&edgegen_block_experts, &info, &context, 1);
 }
 
+/* lying: 1 keys, 2 past, 3 decays, 4 the gate, 5 a weight. */
+static void run_delta(int64_t batch, int64_t tokens, int64_t q_heads, int64_t heads, int64_t keys, int64_t values,
+                      int by_key, int around, int lying) {
+  OrtKernelInfo info = {0};
+  OrtKernelContext context = {0};
+  const int64_t decays = (by_key ? heads * keys : heads) + (lying == 3), width = heads * values;
+  set(&info, "q_heads", -1, (double)q_heads), set(&info, "heads", -1, (double)heads);
+  set(&info, "keys", -1, (double)keys), set(&info, "values", -1, (double)values);
+  set(&info, "activation", -1, around & 1 ? SILU : LOGISTIC), set(&info, "scale", -1, 0.25);
+  set(&info, "q_epsilon", -1, 1e-6), set(&info, "epsilon", -1, 1e-5);
+  const int64_t widths[] = {q_heads * keys, q_heads * keys + (lying == 1), width, 0, decays, heads};
+  for (size_t i = 0; i < 6; i++)
+    if (i != 3)
+      context.inputs[i] =
+          shaped(numbers(batch * tokens * widths[i], 4, i == 4 ? -2 : 0), 3, (int64_t[]){batch, tokens, widths[i]});
+  const int64_t of_state = batch * heads * (keys + (lying == 2)) * values;
+  context.inputs[3] = shaped(numbers(of_state, 4, 0), 4, (int64_t[]){batch, heads, keys + (lying == 2), values});
+  if (around) {
+    const int64_t gates = width + (lying == 4);
+    info.initializers[6] = numbers(keys, 2, 1), info.initializers[7] = numbers(width - (lying == 5), 2, 1);
+    context.inputs[8] = shaped(numbers(batch * tokens * gates, 4, 0), 3, (int64_t[]){batch, tokens, gates});
+  }
+  printf("delta rule batch=%lld tokens=%lld heads=%lld/%lld keys=%lld values=%lld %d %d: ", (long long)batch,
+         (long long)tokens, (long long)q_heads, (long long)heads, (long long)keys, (long long)values, by_key, around);
+  run(&edgegen_gated_delta_rule, &info, &context, 2);
+}
+
 /* lying: 1 x, 2 past, 3 the kernel. */
 static void run_convolution(int64_t batch, int64_t tokens, int64_t channels, int64_t width, int kind, int lying) {
   OrtKernelInfo info = {0};
@@ -548,12 +575,16 @@ static void run_others(void) {
   for (int lying = 1; lying <= 3; lying++) run_gather(96, 10, 32, 8, lying);
   for (int kind = 0; kind < 8; kind++) run_norm(1 + 13 * kind, 1 + 5 * kind, kind & 1, 0);
   for (int lying = 1; lying <= 2; lying++) run_norm(20, 3, 1, lying);
-  for (int kind = 0; kind < 12; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 6, kind > 5);
+  for (int kind = 0; kind < 14; kind++) run_activation(2 + 26 * kind, 1 + kind, kind % 7, kind > 6);
   for (int kind = 0; kind < 10; kind++) run_scan(1 + kind % 3, kind * kind, 1 + 7 * (kind % 6), 1 + 37 * kind, 0);
   for (int lying = 1; lying <= 3; lying++) run_scan(2, 3, 16, 20, lying);
   for (int kind = 0; kind < 10; kind++)
     run_convolution(1 + kind % 3, kind * kind, 1 + 37 * kind, 2 + kind % 5, kind % (ACTIVATIONS + 1), 0);
   for (int lying = 1; lying <= 3; lying++) run_convolution(2, 3, 20, 4, 0, lying);
+  for (int kind = 0; kind < 10; kind++)
+    run_delta(1 + kind % 2, kind, 1 + kind % 3, (1 + kind % 3) * (1 + kind % 2), 1 + 13 * kind, 1 + 16 * (kind % 6),
+              kind % 2, kind % 3, 0);
+  for (int lying = 1; lying <= 5; lying++) run_delta(1, 3, 2, 4, 8, 8, 0, 1, lying);
   for (int kind = 0; kind < 16; kind++) {
     static const int64_t ROWS[] = {1, 2, 1, 7, 13, 1, 40, 70};
     run_fused(20 + 37 * (kind / 2), 9 + 21 * (kind % 5), ROWS[kind % 8], kind & 1 ? 4 : 8, kind >> 1 & 1, kind >> 2 & 1,

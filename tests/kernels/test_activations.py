@@ -27,6 +27,8 @@ def node(kind: str, x: str = "x", y: str = "y") -> onnx.NodeProto:
             return helper.make_node("QuickGelu", [x], [y], domain="com.microsoft", alpha=1.0)
         case "tanh":
             return helper.make_node("Tanh", [x], [y])
+        case "sigmoid":
+            return helper.make_node("Sigmoid", [x], [y])
         case _:
             return helper.make_node("Relu", [x], [y])
 
@@ -48,6 +50,7 @@ EXACT: dict[str, tuple[Callable[[Doubles], Doubles], float]] = {
     "gelu_tanh": (gelu_tanh, 24),
     "silu": (silu, 3),
     "tanh": (np.tanh, 2),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), 3),
 }
 """By kind, the function, and how many units in the last place ours may be off between -5 and 5."""
 
@@ -88,12 +91,12 @@ def test_an_activation_is_as_near_as_the_stock_operator(kind: str) -> None:
 def test_the_ends_of_what_floats_hold(kind: str) -> None:
     x = np.array([-3e38, -1e4, -100, -0.0, 0, 100, 1e4, 3e38, np.inf, np.nan, 1e-45], np.float32)
     (y,) = single(kind).run({"x": x})
-    low, high = (-1, 1) if kind == "tanh" else (0, math.inf)
+    low, middle, high = {"tanh": (-1, 0, 1), "sigmoid": (0, 0.5, 1)}.get(kind, (0, 0, math.inf))
     assert y[:3] == pytest.approx([low, low, low])
-    assert y[3:5].tolist() == [0, 0]
+    assert y[3:5].tolist() == [middle, middle]
     assert y[5:9].tolist() == [min(value, high) for value in x[5:9].tolist()]
     assert np.isnan(y[9])
-    assert 0 <= y[10] <= 1e-45
+    assert middle <= y[10] <= middle + 1e-45
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -149,7 +152,7 @@ def test_no_floats_are_no_floats() -> None:
     assert gated("gelu").run({"x": np.zeros((0, 1, 4), np.float32)})[0].shape == (0, 1, 2)
 
 
-@pytest.mark.parametrize("attributes", [{"kind": 6, "gate_axis": 0}, {"kind": -1, "gate_axis": 0}, {"kind": 0}])
+@pytest.mark.parametrize("attributes", [{"kind": 7, "gate_axis": 0}, {"kind": -1, "gate_axis": 0}, {"kind": 0}])
 def test_a_graph_that_lies_is_refused(attributes: dict[str, int]) -> None:
     with pytest.raises(Exception, match=r"Activation: there is no such kind|gate_axis"):
         session(ours(attributes))

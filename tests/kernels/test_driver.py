@@ -38,9 +38,10 @@ OTHERS = {
     "attention": 48 + 6,
     "gathers": 8 + 3,
     "norms": 8 + 2,
-    "activations": 12,
+    "activations": 14,
     "scans": 10 + 3,
     "convolutions": 10 + 3,
+    "delta rules": 10 + 5,
     "fused layers": 16 + 5,
     "experts": 12 + 4,
     "matrices of heads": 10 + 3,
@@ -96,6 +97,7 @@ def test_lengths_that_lie_are_told(expected: list[str]) -> None:
     parts += ["there is no row 10", "scales have 29", "zero points have 29", "biases have 19", "skip has neither"]
     parts += ["there is not a rate for each", *["do not have shapes that fit"] * 2]
     parts += [*["do not have shapes that fit"] * 2, "weights have"]
+    parts += [*["do not have shapes that fit"] * 4, "a weight for each channel"]
     parts += ["codes have 3839", "do not fit each other", "skip has not the shape", "what the first step takes"]
     parts += ["do not fit each other"]
     parts += ["codes have", "an element per token and expert", "twice what the second takes", "is not K of the first"]
