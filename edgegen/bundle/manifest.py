@@ -281,8 +281,8 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class MatrixFormat:
     """How a matrix is stored: blocks of ``block_size`` weights of ``bits`` bits, with a zero of its own for each unless
-    ``symmetric``; 16 and 32 bits are floats. ``accuracy_level`` is what ``MatMulNBits`` computes at. 2 bits are
-    ternary: -1, 0 or 1 times the scale of a row; inputs are rounded to 8 bits for each token."""
+    ``symmetric``; 16 and 32 bits are floats. ``accuracy_level`` is what ``MatMulNBits`` computes at. 2 bits
+    without blocks are ternary: -1, 0 or 1 times the scale of a row; inputs are rounded to 8 bits for each token."""
 
     bits: int
     block_size: int
@@ -292,7 +292,7 @@ class MatrixFormat:
     @property
     def is_ternary(self) -> bool:
         """Whether weights are -1, 0 or 1 times a scale."""
-        return self.bits == _TERNARY_BITS
+        return self.bits == _TERNARY_BITS and not self.block_size
 
 
 @dataclass(frozen=True, slots=True)
