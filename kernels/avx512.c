@@ -633,7 +633,7 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
 #define STEP(r)                                                                                                        \
   {                                                                                                                    \
     int32_t four;                                                                                                      \
-    memcpy(&four, ROW_AT(r) + at * apart, 4);                                                                                  \
+    memcpy(&four, ROW_AT(r) + at, 4);                                                                                  \
     __m512i v = _mm512_set1_epi32(four);                                                                               \
     __asm__("vpdpbusd %2, %1, %0" : "+v"(a##r) : "v"(w0), "v"(v));                                                     \
     __asm__("vpdpbusd %2, %1, %0" : "+v"(c##r) : "v"(w1), "v"(v));                                                     \
@@ -658,7 +658,7 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
     const unsigned middle = (unsigned)matrix->bits - 1;                                                                \
     const bool narrow = bits < 4;                                                                                      \
     const size_t row = stride * block, unit = narrow ? NARROW_BLOCK / 2 : block * (size_t)bits / 8;                    \
-    const size_t apart = narrow ? NARROW_PARTS : 1; /* what is together in a part of the rounded codes */              \
+    const size_t apart = narrow ? 28 : 0; /* more bytes to the next four codes: two parts of 16 bytes */               \
     __m512i z0 = _mm512_setzero_si512(), z1 = z0;                                                                      \
     for (size_t b = 0; b < matrix->blocks; b++) {                                                                      \
       if (matrix->zeros) {                                                                                             \
@@ -678,7 +678,7 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
           w0 = _mm512_and_si512(w0, low), w1 = _mm512_and_si512(w1, low);                                              \
           EACH##COUNT(STEP) w0 = high0, w1 = high1;                                                                    \
           q0 += unit, q1 += unit, q2 += unit, q3 += unit;                                                              \
-          EACH##COUNT(STEP) q0 -= unit, q1 -= unit, q2 -= unit, q3 -= unit;                                            \
+          EACH##COUNT(STEP) q0 -= unit - apart, q1 -= unit - apart, q2 -= unit - apart, q3 -= unit - apart;            \
         } else {                                                                                                       \
           EACH##COUNT(STEP)                                                                                            \
         }                                                                                                              \
