@@ -377,8 +377,8 @@ TARGET static void narrow_2(const Matrix *matrix, const Inputs *x, size_t count,
   narrow(matrix, x, count, first, last, y, 2);
 }
 
-/* A panel: codes [blocks][bytes of a block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. Codes of 3 and
- * 2 bits have 4 there: of each four bytes of a row parts 0 and 1 of the rounded codes' order, then parts 2 and 3. */
+/* A panel: codes [blocks][bytes of a block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. Codes of 3
+ * and 2 bits have 4 there: of each four bytes of a row parts 0 and 1 of the rounded codes, then parts 2 and 3. */
 typedef struct {
   uint8_t *codes;
   float *scales;
@@ -666,7 +666,8 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
         z1 = _mm512_load_si512(panel.zeros + b * PANEL + 16);                                                          \
       }                                                                                                                \
       const uint8_t *w = panel.codes + b * unit * PANEL;                                                               \
-      const int8_t *q0 = codes + (narrow ? b / 4 * NARROW_GROUP + b % 4 * 4 : b * block), *q1 = q0 + 3 * row, *q2 = q0 + 6 * row, *q3 = q0 + 9 * row;                \
+      const int8_t *q0 = codes + (narrow ? b / 4 * NARROW_GROUP + b % 4 * 4 : b * block);                              \
+      const int8_t *q1 = q0 + 3 * row, *q2 = q0 + 6 * row, *q3 = q0 + 9 * row;                                         \
       (void)q1, (void)q2, (void)q3;                                                                                    \
       EACH##COUNT(BEGIN) for (size_t at = 0; at < unit; at += 4, next += 4 * PANEL) {                                  \
         __m512i w0 = _mm512_load_si512(w + at * PANEL), w1 = _mm512_load_si512(w + at * PANEL + 64);                   \

@@ -1,11 +1,11 @@
 /* The operator "BlockGather" of the domain "edgegen", for ONNX Runtime: rows of a block-quantized table, as floats.
  *
- * Inputs: codes uint8 [V, columns * bits / 8], or as BlockMatMul has them, [V, blocks, block_size * bits / 8], of which
- * every block is whole; ids int64 or int32 [...], of which negative ones count from the end;
- * scales float or bfloat16 [V, blocks]; zero points uint8 (optional, else 128, 8, 4 or 2). All but ids are initializers,
- * read where they lie. Attributes: bits (8 or 4, or 3 or 2 in blocks of 32), block_size (32 or 64). Output: float
- * [..., columns], which is (code - zero) * scale, as of the stock operator GatherBlockQuantized. Each length is checked when a session is made,
- * and each id before anything is read.
+ * Inputs: codes uint8 [V, columns * bits / 8], or as BlockMatMul has them, [V, blocks, block_size * bits / 8], of
+ * which every block is whole; ids int64 or int32 [...], of which negative ones count from the end; scales float or
+ * bfloat16 [V, blocks]; zero points uint8 (optional, else 128, 8, 4 or 2). All but ids are initializers, read where
+ * they lie. Attributes: bits (8 or 4, or 3 or 2 in blocks of 32), block_size (32 or 64). Output: float [...,
+ * columns], which is (code - zero) * scale, as of the stock operator GatherBlockQuantized. Each length is checked
+ * when a session is made, and each id before anything is read.
  */
 #include "matrix.h"
 #include "operators.h"
@@ -36,7 +36,8 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   bool wide = bits == 8 || bits == 4;
   if ((!wide && bits != 3 && bits != 2) || (block != 32 && (block != 64 || !wide)))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                           "BlockGather: bits must be 8 or 4 and block_size 32 or 64, or bits 3 or 2 and block_size 32");
+                           "BlockGather: bits must be 8 or 4 and block_size 32 or 64, or bits 3 or 2 and block_size "
+                           "32");
   if (type != ORT_UINT8 || (rank != 2 && rank != 3) || dimensions[0] < 1 || dimensions[1] < 1 ||
       dimensions[1] > INT32_MAX || dimensions[0] > INT32_MAX || (rank == 3 && dimensions[2] != block * bits / 8))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,

@@ -28,7 +28,8 @@ OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, s
                            "and block_size 32");
   if (ternary && (block != 4 || columns % 4 || columns > MOST_TERNARY_COLUMNS))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                           "BlockMatMul: with bits 2, block_size must be 32, or 4 and divide K, which is 4194304 at most");
+                           "BlockMatMul: with bits 2, block_size must be 32, or 4 and divide K, which is 4194304 at "
+                           "most");
   int64_t blocks = (columns + block - 1) / block, bytes = blocks * (block * bits / 8);
   int64_t zeros = bits == 8 ? blocks : (blocks + 1) / 2;
   if (count > INT64_MAX / rows / (bytes + 4))
@@ -44,7 +45,8 @@ OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, s
   if (!codes || !scales)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: codes and scales must be initializers");
   if (ternary && zero_points)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: with bits 2 and a block_size of 4, there are no zero points");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT,
+                           "BlockMatMul: with bits 2 and a block_size of 4, there are no zero points");
   *out = (Matrix){.columns = (size_t)columns,
                   .rows = (size_t)(rows / count),
                   .block = (size_t)(ternary ? columns : block),

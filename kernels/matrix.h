@@ -43,7 +43,7 @@ typedef struct {
   size_t columns, rows;
   size_t block;            /* columns of a block: 32 or 64; of a ternary matrix those of a row */
   size_t blocks;           /* of a row; the last may have fewer columns, and its codes are padded */
-  int bits;                /* 8, 4, 3 or 2; two codes of 4 bits, four of a ternary matrix, in a byte, the first lowest */
+  int bits;                /* 8, 4, 3 or 2; in a byte two codes of 4 bits, or four ternary ones, the first lowest */
   bool ternary;            /* of 2 bits, with a scale for each row */
   const uint8_t *codes;    /* [rows][blocks][block * bits / 8] */
   const float *scales;     /* [rows][blocks], or NULL and */
