@@ -321,6 +321,11 @@ class Quantization:
         """Whether the model has to run before its weights can be stored."""
         return self.smoothing > 0 or self.method == "gptq"
 
+    @property
+    def narrow(self) -> list[int]:
+        """The bits below 4 of matrices in blocks, which edgegen's kernels alone read: 2, 3, both or none."""
+        return sorted({form.bits for form in self.exceptions.values() if form.bits < 4 and form.block_size})
+
     def format_of(self, module: str) -> MatrixFormat:
         """The format of a module's matrix; several that are fused are called ``layers.0.attn.q+k+v``."""
         ordinary = self.embedding if module in EMBEDDINGS else self.linear

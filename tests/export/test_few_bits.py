@@ -30,7 +30,10 @@ def test_a_flag_is_a_budget_with_a_name(
     bundle = Bundle.open(Path(out.strip()))
     quantization = bundle.manifest.quantization
     assert budget - 0.3 < quantization.bits_per_weight <= budget
-    assert min(form.bits for form in quantization.exceptions.values()) <= least
+    assert quantization.narrow[0] <= least
+    with pytest.raises(SystemExit):
+        main(["info", str(bundle.path)])
+    assert f"bits: {quantization.bits_per_weight:.2f} per weight" in capsys.readouterr().out
     found = list[object]()
     for chunk in (2, 7, 16):  # matrices by few rows, by more, and by a panel
         with LLM.load(bundle.path, options=EngineOptions(prefill_chunk=chunk)) as llm:
