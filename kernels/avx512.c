@@ -7,6 +7,8 @@
 #include "matrix.h"
 
 #ifdef __x86_64__
+#include "narrow_x86.h"
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -70,7 +72,7 @@ INLINE TARGET void quantize_row(const Matrix *matrix, const float *x, Inputs *to
         const __m512i rounded = _mm512_maskz_cvtps_epi32((__mmask16) - (int)(usual >> j & 1),
                                                          _mm512_mul_ps(v[j][i], _mm512_set1_ps(factor[j])));
         sums[j] = _mm512_add_epi32(sums[j], rounded);
-        if (matrix->bits == 8) {
+        if (matrix->bits != 4) {
           _mm_storeu_si128((__m128i *)(out + i * 16), _mm512_cvtepi32_epi8(rounded));
         } else {
           const __m128i both = _mm512_cvtepi32_epi8(_mm512_permutexvar_epi32(apart, rounded));
@@ -84,6 +86,7 @@ INLINE TARGET void quantize_row(const Matrix *matrix, const float *x, Inputs *to
     _mm_storeu_ps(to->scales + m * to->stride + b, scales);
     _mm_storeu_si128((__m128i *)(to->sums + m * to->stride + b),
                      _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+    if (is_narrow(matrix)) spread_codes(codes + b * block);
   }
 }
 
@@ -108,8 +111,8 @@ INLINE TARGET __m512i spread(__m128i four) {
   return _mm512_permutexvar_epi32(order, _mm512_castsi128_si512(four));
 }
 
-/* The scales of four blocks of the matrix's rows r[0..3], as [block][row]; zero beyond `left` blocks. */
-INLINE TARGET __m512 scales_of(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
+/* The scales of four blocks of the matrix's rows r[0..3], as [row][block]; zero beyond `left` blocks. */
+INLINE TARGET __m512 scales_of_rows(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
   __mmask8 there = left >= 4 ? 15 : (__mmask8)((1u << left) - 1);
   if (matrix->scales) {
     const float *s = matrix->scales + b;
@@ -117,7 +120,7 @@ INLINE TARGET __m512 scales_of(const Matrix *matrix, const size_t *r, size_t b, 
     rows = _mm512_insertf32x4(rows, _mm_maskz_loadu_ps(there, s + r[1] * matrix->blocks), 1);
     rows = _mm512_insertf32x4(rows, _mm_maskz_loadu_ps(there, s + r[2] * matrix->blocks), 2);
     rows = _mm512_insertf32x4(rows, _mm_maskz_loadu_ps(there, s + r[3] * matrix->blocks), 3);
-    return _mm512_castsi512_ps(across(_mm512_castps_si512(rows)));
+    return rows;
   }
   const uint16_t *s = matrix->bfloats + b;
   __m128i low = _mm_unpacklo_epi64(_mm_maskz_loadu_epi16(there, s + r[0] * matrix->blocks),
@@ -125,11 +128,16 @@ INLINE TARGET __m512 scales_of(const Matrix *matrix, const size_t *r, size_t b, 
   __m128i high = _mm_unpacklo_epi64(_mm_maskz_loadu_epi16(there, s + r[2] * matrix->blocks),
                                     _mm_maskz_loadu_epi16(there, s + r[3] * matrix->blocks));
   __m512i wide = _mm512_cvtepu16_epi32(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1));
-  return _mm512_castsi512_ps(across(_mm512_slli_epi32(wide, 16)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-/* The zero points of four blocks, as scales_of; what is beyond `left` blocks is not used. */
-INLINE TARGET __m512i zeros_of(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
+/* As [block][row]. */
+INLINE TARGET __m512 scales_of(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
+  return _mm512_castsi512_ps(across(_mm512_castps_si512(scales_of_rows(matrix, r, b, left))));
+}
+
+/* The zero points of four blocks, as scales_of_rows; what is beyond `left` blocks is not used. */
+INLINE TARGET __m512i zeros_of_rows(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
   uint8_t bytes[16] = {0};
   if (matrix->bits == 8) {
     for (size_t i = 0; i < 4; i++)
@@ -147,7 +155,11 @@ INLINE TARGET __m512i zeros_of(const Matrix *matrix, const size_t *r, size_t b, 
       memcpy(bytes + i * 4, &spread, 8);
     }
   }
-  return across(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes)));
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes));
+}
+
+INLINE TARGET __m512i zeros_of(const Matrix *matrix, const size_t *r, size_t b, size_t left) {
+  return across(zeros_of_rows(matrix, r, b, left));
 }
 
 /* Up to FEW rows of x by the matrix's rows n to n + 3. `unit`: bytes of a block's codes. */
@@ -261,17 +273,126 @@ static const FewRows FEW_OF[2][2][FEW] = {
     {{one_4_64, two_4_64, three_4_64, four_4_64}, {one_4_32, two_4_32, three_4_32, four_4_32}},
 };
 
-/* A panel: codes [blocks][bytes of a block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. */
+/* What words of 3 or 2 bits are: eight vectors, in the order of the rounded codes. */
+INLINE TARGET void narrow_codes_of(const __m512i *word, const int bits, __m512i *out) {
+  if (bits == 2) {
+    const __m512i low = _mm512_set1_epi8(3);
+#pragma GCC unroll 2
+    for (size_t i = 0; i < 2; i++) {
+      out[4 * i] = _mm512_and_si512(word[i], low);
+      out[4 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(word[i], 2), low);
+      out[4 * i + 2] = _mm512_and_si512(_mm512_srli_epi16(word[i], 4), low);
+      out[4 * i + 3] = _mm512_and_si512(_mm512_srli_epi16(word[i], 6), low);
+    }
+    return;
+  }
+  const __m512i low = _mm512_set1_epi8(7), two = _mm512_set1_epi8(3);
+#pragma GCC unroll 3
+  for (size_t i = 0; i < 3; i++) {
+    out[2 * i] = _mm512_and_si512(word[i], low);
+    out[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(word[i], 3), low);
+  }
+  /* Two bits of one, the third of the other; 0xca: where the mask has ones the second, elsewhere the third. */
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; i++) {
+    const __m512i lowest = _mm512_srli_epi16(word[i], 6), third = _mm512_srli_epi16(word[2], i ? 5 : 4);
+    out[6 + i] = _mm512_and_si512(_mm512_ternarylogic_epi64(two, lowest, third, 0xca), low);
+  }
+}
+
+/* Up to FEW rows of x by rows n to n + 3 of a matrix of 3 or 2 bits: a vector has 16 bytes of each of these, which are
+ * words of four blocks, so that what VNNI sums are the blocks' sums, as [row][block]. */
+INLINE TARGET void few_narrow(const Matrix *matrix, const Inputs *x, size_t first, const size_t count, size_t n,
+                              size_t last, float *y, const int bits) {
+  size_t r[4];
+  const uint8_t *w[4];
+  for (size_t i = 0; i < 4; i++) {
+    r[i] = n + i < last ? n + i : last - 1;
+    w[i] = matrix->codes + r[i] * row_bytes(matrix);
+  }
+  __m512 f[FEW];
+  for (size_t m = 0; m < count; m++) f[m] = _mm512_setzero_ps();
+  for (size_t b = 0; b < matrix->blocks; b += 4) {
+    const size_t left = matrix->blocks - b, apart = (left < 4 ? left : 4) * 4;
+    const __mmask8 words = left >= 4 ? 15 : (__mmask8)((1u << left) - 1);
+    __m512i word[3], c[NARROW_PARTS];
+#pragma GCC unroll 3
+    for (size_t k = 0; k < (size_t)bits; k++) {
+      const size_t at = b * 4 * (size_t)bits + k * apart;
+      word[k] = _mm512_castsi128_si512(_mm_maskz_loadu_epi32(words, w[0] + at));
+      word[k] = _mm512_inserti32x4(word[k], _mm_maskz_loadu_epi32(words, w[1] + at), 1);
+      word[k] = _mm512_inserti32x4(word[k], _mm_maskz_loadu_epi32(words, w[2] + at), 2);
+      word[k] = _mm512_inserti32x4(word[k], _mm_maskz_loadu_epi32(words, w[3] + at), 3);
+    }
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; i++) fetch(w[i] + b * 4 * (size_t)bits);
+    narrow_codes_of(word, bits, c);
+    const __m512 scales = scales_of_rows(matrix, r, b, left);
+    const __m512i zeros = matrix->zeros ? zeros_of_rows(matrix, r, b, left) : _mm512_set1_epi32(1 << (bits - 1));
+    const __mmask16 there = (__mmask16)(words * 0x1111u);
+#pragma GCC unroll 4
+    for (size_t m = 0; m < count; m++) {
+      const size_t at = (first + m) * x->stride + b;
+      const __m128i *q = (const __m128i *)(x->codes + at * NARROW_BLOCK);
+      __m512i s = _mm512_setzero_si512(), t = s;
+#pragma GCC unroll 4
+      for (size_t k = 0; k < NARROW_PARTS; k += 2) {
+        s = _mm512_dpbusd_epi32(s, c[k], _mm512_broadcast_i32x4(_mm_loadu_si128(q + k)));
+        t = _mm512_dpbusd_epi32(t, c[k + 1], _mm512_broadcast_i32x4(_mm_loadu_si128(q + k + 1)));
+      }
+      const __m512i sums = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(x->sums + at)));
+      const __m512 own = _mm512_broadcast_f32x4(_mm_loadu_ps(x->scales + at));
+      /* Both fit in 16 bits, and the upper half of a zero point is 0. */
+      const __m512i all = _mm512_sub_epi32(_mm512_add_epi32(s, t), _mm512_madd_epi16(zeros, sums));
+      f[m] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(all), _mm512_mul_ps(scales, own), f[m], there);
+    }
+  }
+  for (size_t m = 0; m < count; m++) {
+    const __m512 by_block = _mm512_castsi512_ps(across(_mm512_castps_si512(f[m])));
+    __m128 total = _mm_add_ps(_mm_add_ps(_mm512_castps512_ps128(by_block), _mm512_extractf32x4_ps(by_block, 1)),
+                              _mm_add_ps(_mm512_extractf32x4_ps(by_block, 2), _mm512_extractf32x4_ps(by_block, 3)));
+    __mmask8 there = last - n >= 4 ? 15 : (__mmask8)((1u << (last - n)) - 1);
+    if (matrix->bias) total = _mm_add_ps(total, _mm_maskz_loadu_ps(there, matrix->bias + n));
+    _mm_mask_storeu_ps(y + (first + m) * matrix->rows + n, there, total);
+  }
+}
+
+/* Up to SOME rows of x; those behind the first FEW find the matrix's rows near. */
+INLINE TARGET void narrow(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
+                          const int bits) {
+  for (size_t n = first; n < last; n += 4)
+    for (size_t m = 0; m < count; m += FEW) switch (count - m) {
+      case 1: few_narrow(matrix, x, m, 1, n, last, y, bits); break;
+      case 2: few_narrow(matrix, x, m, 2, n, last, y, bits); break;
+      case 3: few_narrow(matrix, x, m, 3, n, last, y, bits); break;
+      default: few_narrow(matrix, x, m, 4, n, last, y, bits); break;
+      }
+}
+
+TARGET static void narrow_3(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y) {
+  narrow(matrix, x, count, first, last, y, 3);
+}
+
+TARGET static void narrow_2(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y) {
+  narrow(matrix, x, count, first, last, y, 2);
+}
+
+/* A panel: codes [blocks][bytes of a block / 4][PANEL][4], scales [blocks][PANEL], zeros [blocks][PANEL]. Codes of 3
+ * and 2 bits have 4 there: of each four bytes of a row parts 0 and 1 of the rounded codes, then parts 2 and 3. */
 typedef struct {
   uint8_t *codes;
   float *scales;
   int32_t *zeros;
 } Panel;
 
+static size_t panel_row_bytes(const Matrix *matrix) {
+  return is_narrow(matrix) ? matrix->blocks * (NARROW_BLOCK / 2) : row_bytes(matrix);
+}
+
 static size_t scratch_size(const Matrix *matrix, size_t count) {
   if (count <= SOME) return 0;
   size_t padded = (matrix->blocks + 15) / 16 * 16;
-  return row_bytes(matrix) * PANEL + 2 * padded * PANEL * 4;
+  return panel_row_bytes(matrix) * PANEL + 2 * padded * PANEL * 4;
 }
 
 /* 16 rows of 64 bytes as 16 groups of four columns: out[group][row], groups `stride` bytes apart. */
@@ -326,7 +447,7 @@ INLINE TARGET void zeros_of_16(const Matrix *matrix, const size_t *r, size_t b, 
 #pragma GCC unroll 16
   for (size_t i = 0; i < 16; i++) {
     __m128i bytes = _mm_maskz_loadu_epi8(there, matrix->zeros + r[i] * size + (matrix->bits == 8 ? b : b / 2));
-    if (matrix->bits == 4)
+    if (matrix->bits != 8)
       bytes = _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low));
     rows[i] = _mm512_cvtepu8_epi32(bytes);
   }
@@ -421,6 +542,37 @@ SOME_ROWS(some_4_32, 16, 4)
 typedef void (*SomeRows)(const Matrix *, const Inputs *, size_t, size_t, size_t, float *);
 static const SomeRows SOME_OF[2][2] = {{some_8_64, some_8_32}, {some_4_64, some_4_32}};
 
+/* The codes of 16 rows, of 3 or 2 bits: `out` is where block 0 of the first has its panel. */
+INLINE TARGET void pack_narrow(const Matrix *matrix, const uint8_t *const *row, uint8_t *out, const int bits) {
+  const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
+  uint8_t turned[16 * 64] __attribute__((aligned(64)));
+  for (size_t b = 0; b < matrix->blocks; b += 4) {
+    const size_t left = matrix->blocks - b < 4 ? matrix->blocks - b : 4, unit = 4 * (size_t)bits;
+    const __mmask64 there = ((__mmask64)1 << left * unit) - 1;
+    __m512i rows[16];
+#pragma GCC unroll 16
+    for (size_t i = 0; i < 16; i++) rows[i] = _mm512_maskz_loadu_epi8(there, row[i] + b * unit);
+    transpose(rows, turned, 64);
+    for (size_t j = 0; j < left; j++) {
+      __m512i word[3], c[NARROW_PARTS];
+#pragma GCC unroll 3
+      for (size_t k = 0; k < (size_t)bits; k++) word[k] = _mm512_load_si512(turned + (k * left + j) * 64);
+      narrow_codes_of(word, bits, c);
+#pragma GCC unroll 4
+      for (size_t k = 0; k < 4; k++) {
+        const __m512i both = _mm512_or_si512(_mm512_and_si512(c[2 * k], low),
+                                             _mm512_and_si512(_mm512_slli_epi16(c[2 * k + 1], 4), high));
+        _mm512_store_si512(out + ((b + j) * 16 + k * 4) * PANEL, both);
+      }
+    }
+  }
+}
+
+TARGET static void pack_codes(const Matrix *matrix, const uint8_t *const *row, uint8_t *out) {
+  if (matrix->bits == 3) pack_narrow(matrix, row, out, 3);
+  else pack_narrow(matrix, row, out, 2);
+}
+
 TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel) {
   const size_t size = row_bytes(matrix);
   const uint8_t *row[PANEL];
@@ -429,7 +581,9 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
     r[i] = n + i < last ? n + i : last - 1;
     row[i] = matrix->codes + r[i] * size;
   }
-  size_t at = 0;
+  size_t at = is_narrow(matrix) ? size : 0;
+  if (is_narrow(matrix))
+    for (size_t half = 0; half < PANEL; half += 16) pack_codes(matrix, row + half, panel.codes + half * 4);
   for (; at + 64 <= size; at += 64) {
     for (size_t half = 0; half < PANEL; half += 16) {
       __m512i rows[16];
@@ -501,8 +655,10 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
     float f[LANES * COUNT * PANEL] __attribute__((aligned(64)));                                                       \
     memset(f, 0, sizeof f);                                                                                            \
     const __m512i low = _mm512_set1_epi8(15);                                                                          \
-    const unsigned middle = bits == 8 ? 7 : 3;                                                                         \
-    const size_t row = stride * block, unit = block * (size_t)bits / 8;                                                \
+    const unsigned middle = (unsigned)matrix->bits - 1;                                                                \
+    const bool narrow = bits < 4;                                                                                      \
+    const size_t row = stride * block, unit = narrow ? NARROW_BLOCK / 2 : block * (size_t)bits / 8;                    \
+    const size_t apart = narrow ? 28 : 0; /* more bytes to the next four codes: two parts of 16 bytes */               \
     __m512i z0 = _mm512_setzero_si512(), z1 = z0;                                                                      \
     for (size_t b = 0; b < matrix->blocks; b++) {                                                                      \
       if (matrix->zeros) {                                                                                             \
@@ -510,19 +666,20 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
         z1 = _mm512_load_si512(panel.zeros + b * PANEL + 16);                                                          \
       }                                                                                                                \
       const uint8_t *w = panel.codes + b * unit * PANEL;                                                               \
-      const int8_t *q0 = codes + b * block, *q1 = q0 + 3 * row, *q2 = q0 + 6 * row, *q3 = q0 + 9 * row;                \
+      const int8_t *q0 = codes + (narrow ? b / 4 * NARROW_GROUP + b % 4 * 4 : b * block);                              \
+      const int8_t *q1 = q0 + 3 * row, *q2 = q0 + 6 * row, *q3 = q0 + 9 * row;                                         \
       (void)q1, (void)q2, (void)q3;                                                                                    \
       EACH##COUNT(BEGIN) for (size_t at = 0; at < unit; at += 4, next += 4 * PANEL) {                                  \
         __m512i w0 = _mm512_load_si512(w + at * PANEL), w1 = _mm512_load_si512(w + at * PANEL + 64);                   \
         _mm_prefetch((const char *)next, _MM_HINT_T0);                                                                 \
         _mm_prefetch((const char *)(next + 64), _MM_HINT_T0);                                                          \
-        if (bits == 4) {                                                                                               \
+        if (bits <= 4) {                                                                                               \
           const __m512i high0 = _mm512_and_si512(_mm512_srli_epi16(w0, 4), low);                                       \
           const __m512i high1 = _mm512_and_si512(_mm512_srli_epi16(w1, 4), low);                                       \
           w0 = _mm512_and_si512(w0, low), w1 = _mm512_and_si512(w1, low);                                              \
           EACH##COUNT(STEP) w0 = high0, w1 = high1;                                                                    \
           q0 += unit, q1 += unit, q2 += unit, q3 += unit;                                                              \
-          EACH##COUNT(STEP) q0 -= unit, q1 -= unit, q2 -= unit, q3 -= unit;                                            \
+          EACH##COUNT(STEP) q0 -= unit - apart, q1 -= unit - apart, q2 -= unit - apart, q3 -= unit - apart;            \
         } else {                                                                                                       \
           EACH##COUNT(STEP)                                                                                            \
         }                                                                                                              \
@@ -586,8 +743,18 @@ TARGET static void by_panel_4(const Matrix *matrix, const Inputs *x, size_t coun
   by_panel(matrix, x, count, panel, n, last, y, 4);
 }
 
+TARGET static void by_narrow_panel(const Matrix *matrix, const Inputs *x, size_t count, Panel panel, size_t n,
+                                   size_t last, float *y) {
+  by_panel(matrix, x, count, panel, n, last, y, 3);
+}
+
 TARGET static void multiply(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
                             void *scratch) {
+  if (count <= SOME && is_narrow(matrix)) {
+    if (matrix->bits == 3) narrow_3(matrix, x, count, first, last, y);
+    else narrow_2(matrix, x, count, first, last, y);
+    return;
+  }
   if (count <= FEW) {
     FEW_OF[matrix->bits == 4][matrix->block == 32][count - 1](matrix, x, first, last, y);
     return;
@@ -598,11 +765,12 @@ TARGET static void multiply(const Matrix *matrix, const Inputs *x, size_t count,
   }
   const size_t padded = (matrix->blocks + 15) / 16 * 16; /* 16 blocks' numbers are written together */
   Panel panel = {.codes = scratch};
-  panel.zeros = (int32_t *)(panel.codes + row_bytes(matrix) * PANEL);
+  panel.zeros = (int32_t *)(panel.codes + panel_row_bytes(matrix) * PANEL);
   panel.scales = (float *)(panel.zeros + padded * PANEL);
   for (size_t n = first; n < last; n += PANEL) {
     pack(matrix, n, last, panel);
     if (matrix->bits == 8) by_panel_8(matrix, x, count, panel, n, last, y);
+    else if (is_narrow(matrix)) by_narrow_panel(matrix, x, count, panel, n, last, y);
     else by_panel_4(matrix, x, count, panel, n, last, y);
   }
 }

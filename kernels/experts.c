@@ -248,7 +248,7 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   if ((status = edgegen_read_matrices(api, info, 2, "0", count, &read.first)) ||
       (status = edgegen_read_matrices(api, info, 6, "1", count, &read.second)))
     return status;
-  if (read.first.bits == 2 || read.second.bits == 2)
+  if (read.first.bits < 4 || read.second.bits < 4)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockExperts: bits must be 8 or 4");
   if (read.first.rows != 2 * read.second.columns)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,

@@ -92,14 +92,14 @@ static void run_task(Job *job, const Phase *phase, size_t task, uint8_t *memory)
   size_t first = task * phase->size;
   if (phase->multiplies) {
     size_t last = smaller(first + phase->size, matrix->rows);
-    if (matrix->bits == 2)
+    if (matrix->ternary)
       edgegen_multiply_ternary(kernels, matrix, &segment->inputs, job->count, first, last, segment->to);
     else kernels->multiply(matrix, &segment->inputs, job->count, first, last, segment->to, memory + job->row_size);
     return;
   }
   for (size_t m = first, last = smaller(first + phase->size, job->count); m < last; m++) {
     const float *row = prepared(job, segment, m, (float *)memory);
-    if (matrix && matrix->bits == 2) edgegen_quantize_ternary(matrix, row, &segment->inputs, m);
+    if (matrix && matrix->ternary) edgegen_quantize_ternary(matrix, row, &segment->inputs, m);
     else if (matrix) kernels->quantize(matrix, row, &segment->inputs, m);
   }
 }
@@ -224,7 +224,7 @@ static Sizes sizes_of(const Job *job, size_t segments) {
     if (!own->matrix) continue;
     larger(&most.codes, input_size(own->matrix));
     larger(&most.blocks, input_stride(own->matrix) * sizeof(float));
-    if (own->matrix->bits > 2) larger(&most.scratch, layers->kernels->scratch_size(own->matrix, job->count));
+    if (!own->matrix->ternary) larger(&most.scratch, layers->kernels->scratch_size(own->matrix, job->count));
     if (s + 1 < segments) larger(&most.between[s % 2], own->matrix->rows * sizeof(float));
   }
   most.row = rounded_up(most.row, 64), most.scratch = rounded_up(most.scratch, 64);

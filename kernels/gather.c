@@ -1,11 +1,11 @@
 /* The operator "BlockGather" of the domain "edgegen", for ONNX Runtime: rows of a block-quantized table, as floats.
  *
- * Inputs: codes uint8 [V, columns * bits / 8], or as BlockMatMul has them, [V, blocks, block_size * bits / 8], of which
- * every block is whole; ids int64 or int32 [...], of which negative ones count from the end;
- * scales float or bfloat16 [V, blocks]; zero points uint8 (optional, else 128 or 8). All but ids are initializers,
- * read where they lie. Attributes: bits (8 or 4), block_size (32 or 64). Output: float [..., columns], which is
- * (code - zero) * scale, as of the stock operator GatherBlockQuantized. Each length is checked when a session is made,
- * and each id before anything is read.
+ * Inputs: codes uint8 [V, columns * bits / 8], or as BlockMatMul has them, [V, blocks, block_size * bits / 8], of
+ * which every block is whole; ids int64 or int32 [...], of which negative ones count from the end; scales float or
+ * bfloat16 [V, blocks]; zero points uint8 (optional, else 128, 8, 4 or 2). All but ids are initializers, read where
+ * they lie. Attributes: bits (8 or 4, or 3 or 2 in blocks of 32), block_size (32 or 64). Output: float [...,
+ * columns], which is (code - zero) * scale, as of the stock operator GatherBlockQuantized. Each length is checked
+ * when a session is made, and each id before anything is read.
  */
 #include "matrix.h"
 #include "operators.h"
@@ -33,8 +33,11 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
                          OrtKernelInfoGetConstantInputTensor)(info, 0, &constant, &codes)))
     return status;
   if (constant && codes && (status = edgegen_shape(api, codes, &type, dimensions, &rank))) return status;
-  if ((bits != 8 && bits != 4) || (block != 32 && block != 64))
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockGather: bits must be 8 or 4, block_size 32 or 64");
+  bool wide = bits == 8 || bits == 4;
+  if ((!wide && bits != 3 && bits != 2) || (block != 32 && (block != 64 || !wide)))
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT,
+                           "BlockGather: bits must be 8 or 4 and block_size 32 or 64, or bits 3 or 2 and block_size "
+                           "32");
   if (type != ORT_UINT8 || (rank != 2 && rank != 3) || dimensions[0] < 1 || dimensions[1] < 1 ||
       dimensions[1] > INT32_MAX || dimensions[0] > INT32_MAX || (rank == 3 && dimensions[2] != block * bits / 8))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,
@@ -42,11 +45,14 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
                            "of which is a block");
   int64_t bytes = rank == 3 ? dimensions[1] * dimensions[2] : dimensions[1];
   int64_t rows = dimensions[0], columns = bytes * 8 / bits, blocks = (columns + block - 1) / block;
+  if (!wide && columns % block)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockGather: with bits 3 or 2, rows must have whole blocks");
   int uint8 = ORT_UINT8, scale = ORT_ANY_TYPE;
   const void *data, *scales, *zeros;
   if ((status = edgegen_initializer(api, info, 0, "codes", rows * bytes, &uint8, &data)) ||
       (status = edgegen_initializer(api, info, 2, "scales", rows * blocks, &scale, &scales)) ||
-      (status = edgegen_initializer(api, info, 3, "zero points", rows * ((blocks * bits + 7) / 8), &uint8, &zeros)))
+      (status = edgegen_initializer(api, info, 3, "zero points", rows * (bits == 8 ? blocks : (blocks + 1) / 2), &uint8,
+                                    &zeros)))
     return status;
   if (!data || !scales)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockGather: codes and scales must be initializers");
@@ -81,7 +87,10 @@ static void read_row(const Matrix *table, size_t row, float *y) {
     size_t begin = b * table->block, left = table->columns - begin, count = left < table->block ? left : table->block;
     int32_t zero = zero_at(table, row, b);
     float scale = scale_at(table, row, b);
-    if (table->bits == 8) {
+    if (is_narrow(table)) {
+      Words words = words_of(table, row, b);
+      for (size_t i = 0; i < count; i++) y[begin + i] = (float)(narrow_code(words, table->bits, i) - zero) * scale;
+    } else if (table->bits == 8) {
       for (size_t i = 0; i < count; i++) y[begin + i] = (float)(codes[begin + i] - zero) * scale;
     } else {
       for (size_t i = 0; i < count / 2; i++) {

@@ -2,8 +2,8 @@
  *
  * Inputs: x float [..., K]; codes uint8 [N, blocks, block_size * bits / 8]; scales float or bfloat16 [N, blocks]; zero
  * points uint8 (optional); bias float [N] (optional). All but x are initializers, read where they lie. Attributes: K,
- * N, bits (8 or 4), block_size (32 or 64). Each length is checked when a session is made. A ternary matrix has bits 2,
- * a block_size of 4, the columns of a byte, scales [N], and no zero points.
+ * N, bits (8 or 4, or 3 or 2 in blocks of 32), block_size (32 or 64). Each length is checked when a session is made. A
+ * ternary matrix has bits 2, a block_size of 4, the columns of a byte, scales [N], and no zero points.
  */
 #include "fused_layers.h"
 
@@ -20,14 +20,16 @@ OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, s
       (status = edgegen_attribute(api, info, "bits", suffix, &bits)) ||
       (status = edgegen_attribute(api, info, "block_size", suffix, &block)))
     return status;
-  bool ternary = bits == 2;
-  if (columns < 1 || columns > MOST_SIZE || rows < 1 || rows > MOST_SIZE || (bits != 8 && bits != 4 && !ternary) ||
-      (!ternary && block != 32 && block != 64))
+  bool ternary = bits == 2 && block != NARROW_BLOCK, wide = bits == 8 || bits == 4;
+  if (columns < 1 || columns > MOST_SIZE || rows < 1 || rows > MOST_SIZE || (!wide && bits != 3 && bits != 2) ||
+      (!ternary && block != 32 && (block != 64 || !wide)))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                           "BlockMatMul: K and N must be positive, bits 8 or 4, block_size 32 or 64");
+                           "BlockMatMul: K and N must be positive, bits 8 or 4 and block_size 32 or 64, or bits 3 or 2 "
+                           "and block_size 32");
   if (ternary && (block != 4 || columns % 4 || columns > MOST_TERNARY_COLUMNS))
     return edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                           "BlockMatMul: with bits 2, block_size must be 4 and divide K, which is 4194304 at most");
+                           "BlockMatMul: with bits 2, block_size must be 32, or 4 and divide K, which is 4194304 at "
+                           "most");
   int64_t blocks = (columns + block - 1) / block, bytes = blocks * (block * bits / 8);
   int64_t zeros = bits == 8 ? blocks : (blocks + 1) / 2;
   if (count > INT64_MAX / rows / (bytes + 4))
@@ -43,12 +45,14 @@ OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, s
   if (!codes || !scales)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: codes and scales must be initializers");
   if (ternary && zero_points)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMul: with bits 2, there are no zero points");
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT,
+                           "BlockMatMul: with bits 2 and a block_size of 4, there are no zero points");
   *out = (Matrix){.columns = (size_t)columns,
                   .rows = (size_t)(rows / count),
                   .block = (size_t)(ternary ? columns : block),
                   .blocks = (size_t)(ternary ? 1 : blocks),
                   .bits = (int)bits,
+                  .ternary = ternary,
                   .codes = codes,
                   .zeros = zero_points,
                   .bias = bias};

@@ -10,6 +10,14 @@
  *   - Blocks b are summed in four floats, that of b % 4 in ascending order: f = fma(s, wscale * xscale, f).
  *   - y = ((f0 + f1) + (f2 + f3)) + bias.
  *
+ * Codes of 3 and 2 bits stand in words of 32 bits, so many of them for a block of 32: byte i of a block's words has the
+ * codes of columns 8 i to 8 i + 7. Of 3 bits, the lowest bits of word 0 are column 0's and then column 1's, those of
+ * word 1 columns 2 and 3, those of word 2 columns 4 and 5; the two highest of words 0 and 1 are the lower two bits of
+ * columns 6 and 7, whose third bits are the two highest of word 2. Of 2 bits, word 0 has columns 0 to 3, word 1 the
+ * others, the first in the lowest bits. The words of LANES blocks are together: the first word of each, the second of
+ * each, the third; the last blocks of a row may be fewer. So a vector of 16 bytes has what the same instruction takes
+ * of four blocks, and the sums of four products each are those of blocks.
+ *
  * A ternary matrix, of 2 bits, has one scale for each row, and a row of x is rounded as a whole: a = max |x|, or
  * LEAST_SIZE if that is more, f = 127 / a, q = x * f to the nearest even integer; f is not a number where a is none.
  * y = sum (code - 2) * q / f * scale + bias, the sum exact, each operation rounded once.
@@ -35,16 +43,18 @@ typedef struct {
   size_t columns, rows;
   size_t block;            /* columns of a block: 32 or 64; of a ternary matrix those of a row */
   size_t blocks;           /* of a row; the last may have fewer columns, and its codes are padded */
-  int bits;                /* 8, 4 or 2; two or four codes in a byte, the first in the lowest bits */
+  int bits;                /* 8, 4, 3 or 2; in a byte two codes of 4 bits, or four ternary ones, the first lowest */
+  bool ternary;            /* of 2 bits, with a scale for each row */
   const uint8_t *codes;    /* [rows][blocks][block * bits / 8] */
   const float *scales;     /* [rows][blocks], or NULL and */
   const uint16_t *bfloats; /* the upper halves of such floats */
-  const uint8_t *zeros;    /* NULL: 128 or 8; 8 bits: [rows][blocks]; 4 bits: [rows][(blocks + 1) / 2], as the codes */
+  const uint8_t *zeros;    /* NULL: 128, 8, 4 or 2; 8 bits: [rows][blocks]; else [rows][(blocks + 1) / 2], of 4 bits */
   const float *bias;       /* [rows] or NULL */
 } Matrix;
 
 /* Rows of x, rounded. `stride` is `blocks` rounded up to a multiple of LANES; what is beyond `blocks` is zero.
  * Codes of a matrix of 4 bits stand in the order of its bytes' halves: of each block the even columns, then the odd.
+ * Those of 3 and 2 bits stand as theirs: of four blocks columns 0, 8, 16 and 24 of each, then 1, 9, 17 and 25.
  * Those of a ternary one stand so too, of each group those of the bytes' lowest bits, then the next; stride is 1. */
 typedef struct {
   size_t stride;
@@ -91,13 +101,18 @@ const uint8_t *edgegen_ternary_group(const uint8_t *codes, size_t bytes, uint8_t
 void edgegen_sum_ternary_portable(const uint8_t *codes, size_t bytes, const int8_t *x, size_t stride, size_t count,
                                   int32_t *sums);
 
+enum { NARROW_BLOCK = 32, NARROW_PARTS = 8, NARROW_GROUP = LANES * NARROW_BLOCK };
+
+/* Whether blocks have codes of 3 or 2 bits. */
+static inline bool is_narrow(const Matrix *matrix) { return matrix->bits < 4 && !matrix->ternary; }
+
 static inline size_t input_stride(const Matrix *matrix) {
-  return matrix->bits == 2 ? 1 : (matrix->blocks + LANES - 1) / LANES * LANES;
+  return matrix->ternary ? 1 : (matrix->blocks + LANES - 1) / LANES * LANES;
 }
 
 /* Bytes of a row of x, rounded. */
 static inline size_t input_size(const Matrix *matrix) {
-  if (matrix->bits == 2) return (matrix->block + TERNARY_GROUP - 1) / TERNARY_GROUP * TERNARY_GROUP;
+  if (matrix->ternary) return (matrix->block + TERNARY_GROUP - 1) / TERNARY_GROUP * TERNARY_GROUP;
   return input_stride(matrix) * matrix->block;
 }
 
@@ -134,14 +149,37 @@ static inline float scale_at(const Matrix *matrix, size_t row, size_t b) {
 }
 
 static inline int32_t zero_at(const Matrix *matrix, size_t row, size_t b) {
-  if (!matrix->zeros) return matrix->bits == 8 ? 128 : 8;
+  if (!matrix->zeros) return 1 << (matrix->bits - 1);
   if (matrix->bits == 8) return matrix->zeros[row * matrix->blocks + b];
   return matrix->zeros[row * ((matrix->blocks + 1) / 2) + b / 2] >> (b % 2 * 4) & 15;
 }
 
-/* Where column `i` of a block stands among the rounded codes. */
-static inline size_t place_of(const Matrix *matrix, size_t i) {
-  return matrix->bits == 8 ? i : i / 2 + i % 2 * (matrix->block / 2);
+/* Where column `i` of block `b` stands among the rounded codes of a row of x. */
+static inline size_t place_of(const Matrix *matrix, size_t b, size_t i) {
+  if (is_narrow(matrix)) return b / LANES * NARROW_GROUP + i % NARROW_PARTS * 16 + b % LANES * 4 + i / NARROW_PARTS;
+  return b * matrix->block + (matrix->bits == 8 ? i : i / 2 + i % 2 * (matrix->block / 2));
+}
+
+/* The words of a block of 3 or 2 bits: the first, and how many bytes behind it the next one is. */
+typedef struct {
+  const uint8_t *first;
+  size_t apart;
+} Words;
+
+static inline Words words_of(const Matrix *matrix, size_t row, size_t b) {
+  size_t group = b / LANES * LANES, left = matrix->blocks - group;
+  const uint8_t *codes = matrix->codes + row * row_bytes(matrix) + group * 4 * (size_t)matrix->bits;
+  return (Words){codes + b % LANES * 4, (left < LANES ? left : LANES) * 4};
+}
+
+/* Column `i` of such a block. */
+static inline uint8_t narrow_code(Words words, int bits, size_t i) {
+  const uint8_t *word = words.first + i / NARROW_PARTS;
+  size_t part = i % NARROW_PARTS;
+  if (bits == 2) return word[part / 4 * words.apart] >> part % 4 * 2 & 3;
+  if (part < 6) return word[part / 2 * words.apart] >> part % 2 * 3 & 7;
+  uint8_t low = word[(part - 6) * words.apart] >> 6, high = word[2 * words.apart] >> part & 1;
+  return (uint8_t)(low | high << 2);
 }
 
 #endif

@@ -22,5 +22,18 @@ static inline __attribute__((always_inline)) int32x4_t sums_of(const int8x16_t *
   return bits == 8 ? sums : vpaddlq_s16(products);
 }
 #define SUMS(w, q, vectors, bits) sums_of(w, q, vectors, bits)
+
+/* Of codes of 3 bits at most, eight products fit 16 bits. */
+static inline __attribute__((always_inline)) int32x4_t block_sums(const int8x16_t *w, const int8_t *q) {
+  int16x8_t low = vdupq_n_s16(0), high = low;
+#pragma GCC unroll 8
+  for (size_t v = 0; v < 8; v++) {
+    int8x16_t some = vld1q_s8(q + v * 16);
+    low = vmlal_s8(low, vget_low_s8(w[v]), vget_low_s8(some));
+    high = vmlal_high_s8(high, w[v], some);
+  }
+  return vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
+}
+#define BLOCK_SUMS(w, q) block_sums(w, q)
 #include "neon.inc"
 #endif

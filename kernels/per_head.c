@@ -106,8 +106,8 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   if (heads < 1 || heads > MOST_HEADS)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMulPerHead: heads must be 1 to 65536");
   if ((status = edgegen_read_matrices(api, info, 1, "", heads, &read.first))) return status;
-  if (read.first.bits == 2)
-    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMulPerHead: bits must be 8 or 4");
+  if (read.first.ternary)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMulPerHead: matrices must not be ternary");
   read.heads = (size_t)heads;
   PerHead *of = malloc(sizeof *of);
   if (!of) return edgegen_failure(api, ORT_FAIL, "BlockMatMulPerHead: no memory");

@@ -27,7 +27,7 @@ void edgegen_quantize_portable(const Matrix *matrix, const float *x, Inputs *to,
       float factor = 127.0f / size;
       for (size_t i = 0; i < count; i++) {
         int32_t code = (int32_t)nearbyintf(x[begin + i] * factor);
-        codes[begin + place_of(matrix, i)] = (int8_t)code;
+        codes[place_of(matrix, b, i)] = (int8_t)code;
         sum += code;
       }
       scale = size / 127.0f;
@@ -48,6 +48,14 @@ static int32_t dot(const Matrix *matrix, const uint8_t *codes, const int8_t *x) 
   return sum;
 }
 
+/* Of block `b` of a row, by the codes of a row of x. */
+static int32_t dot_narrow(const Matrix *matrix, size_t row, size_t b, const int8_t *x) {
+  Words words = words_of(matrix, row, b);
+  int32_t sum = 0;
+  for (size_t i = 0; i < NARROW_BLOCK; i++) sum += narrow_code(words, matrix->bits, i) * x[place_of(matrix, b, i)];
+  return sum;
+}
+
 void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
                                void *scratch) {
   (void)scratch;
@@ -59,7 +67,9 @@ void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t cou
     for (size_t n = first; n < last; n++) {
       float f[LANES] = {0};
       for (size_t b = 0; b < matrix->blocks; b++) {
-        int32_t sum = dot(matrix, matrix->codes + n * row_bytes(matrix) + b * size, codes + b * block);
+        int32_t sum = is_narrow(matrix)
+                          ? dot_narrow(matrix, n, b, codes)
+                          : dot(matrix, matrix->codes + n * row_bytes(matrix) + b * size, codes + b * block);
         sum -= zero_at(matrix, n, b) * sums[b];
         f[b % LANES] = fused((float)sum, scale_at(matrix, n, b) * scales[b], f[b % LANES]);
       }

@@ -30,6 +30,7 @@ FILES = {
     "export/checkpoint/lora/test_merge_against_peft.py": "parity",
     "export/graph/test_against_transformers.py": "parity",
     "export/optimum/test_via_optimum.py": "parity",
+    "export/test_few_bits.py": "e2e",
     "export/test_process.py": "e2e",
     "families/test_batches.py": "parity",
     "families/test_bitnet.py": "parity",

@@ -110,7 +110,7 @@ class Comparison:
         yield self._bundle_row("edgegen fp32", exact, judge)
         floats = self.folder / "F32.gguf"
         write_gguf(self.checkpoint, floats)
-        yield (same := self._file_row("llama.cpp F32", floats, judge))
+        yield (same := self.file_row("llama.cpp F32", floats, judge))
         if same.distance and same.distance.kl > SAME_FUNCTION:
             yield Row("the others", failure="not the same function in float32: nothing to compare")
             return
@@ -139,28 +139,28 @@ class Comparison:
     def _quantized(self, floats: Path, kind: str, judge: Judge | None) -> Row:
         say(f"{self.checkpoint.name}: llama.cpp {kind}")
         target = self.folder / f"{kind}.gguf"
-        done = self._in_peer("quantize", floats, target, kind)
+        done = self.in_peer("quantize", floats, target, kind)
         if done.returncode:
             return Row(f"llama.cpp {kind}", failure=last_line(done.stderr))
-        return self._file_row(f"llama.cpp {kind}", target, judge)
+        return self.file_row(f"llama.cpp {kind}", target, judge)
 
     def _bundle_row(self, name: str, bundle: Bundle, judge: Judge | None, kv: KVDtype = "float32") -> Row:
         distance = judge.distance(bundle_logits(bundle, judge.ids, kv, self.threads)) if judge else None
         return Row(name, bundle_size(bundle), distance)
 
-    def _file_row(self, name: str, file: Path, judge: Judge | None) -> Row:
+    def file_row(self, name: str, file: Path, judge: Judge | None) -> Row:
         distance = judge.distance(self._file_logits(file, judge.ids)) if judge else None
         return Row(name, file_size(file), distance)
 
     def _file_logits(self, file: Path, ids: Ids) -> Floats:
         given, answer = self.folder / "ids.npy", self.folder / "logits.npy"
         np.save(given, ids)
-        done = self._in_peer("logits", file, given, answer, "--threads", self.threads)
+        done = self.in_peer("logits", file, given, answer, "--threads", self.threads)
         if done.returncode:
             raise SystemExit(f"llama.cpp cannot run {file.name}: {last_line(done.stderr)}")
         return np.load(answer)
 
-    def _in_peer(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+    def in_peer(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         command = [str(self.peer.python), "-m", "bench.gguf.gguf_file", *map(str, arguments)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 

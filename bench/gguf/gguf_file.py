@@ -78,14 +78,25 @@ def write_gguf(checkpoint: Path, target: Path) -> None:
     writer.close()
 
 
-def quantize(floats: Path, target: Path, kind: str) -> None:
-    """Have llama.cpp quantize a file of floats; ``kind`` as its own tool calls it: ``Q4_0``, ``Q4_K_M``."""
+def quantize(floats: Path, target: Path, kind: str, importance: Mapping[str, Floats] | None = None) -> None:
+    """Have llama.cpp quantize a file of floats; ``kind`` as its own tool calls it: ``Q4_0``, ``Q4_K_M``.
+
+    ``importance``: its importance matrix, by tensor the mean square of each column's inputs.
+    """
     api: Any = importlib.import_module("llama_cpp")
     params = api.llama_model_quantize_default_params()
     params.ftype = getattr(api, f"LLAMA_FTYPE_MOSTLY_{kind}")
     # As 8 or 4 bits llama.cpp would lay the matrices of heads out for AMX, and then refuse to multiply by them.
     kept = (api.llama_model_tensor_override * 2)((b"attn_[kv]_b\\.weight", BF16))
     params.tt_overrides = kept
+    kept_names = [name.encode() for name in importance or ()]
+    kept_data = [np.ascontiguousarray(data, np.float32) for data in (importance or {}).values()]
+    entries = (api.llama_model_imatrix_data * (len(kept_names) + 1))()  # the last has no name
+    for entry, name, data in zip(entries, kept_names, kept_data, strict=False):
+        entry.name, entry.size = name, data.size
+        entry.data = data.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    if importance:
+        params.imatrix = entries
     if api.llama_model_quantize(str(floats).encode(), str(target).encode(), ctypes.byref(params)):
         raise SystemExit(f"llama.cpp cannot store {floats.name} as {kind}")
 
@@ -361,6 +372,7 @@ def main() -> None:
     quantizing.add_argument("floats", type=Path)
     quantizing.add_argument("target", type=Path)
     quantizing.add_argument("kind")
+    quantizing.add_argument("--importance", type=Path, help="arrays by tensor, in a .npz")
     running = verbs.add_parser("logits")
     running.add_argument("model", type=Path)
     running.add_argument("ids", type=Path)
@@ -368,7 +380,7 @@ def main() -> None:
     running.add_argument("--threads", type=int, required=True)
     args = parser.parse_args()
     if args.verb == "quantize":
-        quantize(args.floats, args.target, args.kind)
+        quantize(args.floats, args.target, args.kind, np.load(args.importance) if args.importance else None)
     else:
         np.save(args.logits, logits(args.model, np.load(args.ids), args.threads))
 

@@ -281,8 +281,8 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class MatrixFormat:
     """How a matrix is stored: blocks of ``block_size`` weights of ``bits`` bits, with a zero of its own for each unless
-    ``symmetric``; 16 and 32 bits are floats. ``accuracy_level`` is what ``MatMulNBits`` computes at. 2 bits are
-    ternary: -1, 0 or 1 times the scale of a row; inputs are rounded to 8 bits for each token."""
+    ``symmetric``; 16 and 32 bits are floats. ``accuracy_level`` is what ``MatMulNBits`` computes at. 2 bits
+    without blocks are ternary: -1, 0 or 1 times the scale of a row; inputs are rounded to 8 bits for each token."""
 
     bits: int
     block_size: int
@@ -292,7 +292,7 @@ class MatrixFormat:
     @property
     def is_ternary(self) -> bool:
         """Whether weights are -1, 0 or 1 times a scale."""
-        return self.bits == _TERNARY_BITS
+        return self.bits == _TERNARY_BITS and not self.block_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +320,11 @@ class Quantization:
     def calibrates(self) -> bool:
         """Whether the model has to run before its weights can be stored."""
         return self.smoothing > 0 or self.method == "gptq"
+
+    @property
+    def narrow(self) -> list[int]:
+        """The bits below 4 of matrices in blocks, which edgegen's kernels alone read: 2, 3, both or none."""
+        return sorted({form.bits for form in self.exceptions.values() if form.bits < 4 and form.block_size})
 
     def format_of(self, module: str) -> MatrixFormat:
         """The format of a module's matrix; several that are fused are called ``layers.0.attn.q+k+v``."""

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from edgegen_export.quantize.recipe import Scheme
 
 
+NAMED_BUDGETS = {"int3": 3.6, "int2": 2.8}
+"""Bits per weight of int4's formats and those below, by the flag that asks for them."""
+
+
 def _only(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
     """The one value of an option, of which click would take the last without a word."""
     if len(values) > 1:
@@ -97,9 +101,12 @@ def chosen_scheme(*, int8: bool, int4: bool, fp16: bool = False, fp32: bool = Fa
     "--bits-budget",
     type=float,
     metavar="N",
-    help="With --int4: bits per weight that matrices may take on average, embedding and scales included: 4.5 at "
-    "least.  [4.7 for each of the layers', 7.25 of the embedding's, shared by all]",
+    help="With --int4: bits per weight that matrices may take on average, embedding and scales included: 2.5 at "
+    "least; fewer than 4.5 put 3 and 2 bits beside 4 and 8.  [4.7 for each of the layers', 7.25 of the embedding's, "
+    "shared by all]",
 )
+@click.option("--int3", is_flag=True, help="--int4 --bits-budget 3.6, for edgegen's kernels alone.")
+@click.option("--int2", is_flag=True, help="--int4 --bits-budget 2.8, for edgegen's kernels alone.")
 @click.option(
     "--with-hidden", is_flag=True, help="Graphs that give the last hidden states too: for embeddings (LLM.embed)."
 )
@@ -147,6 +154,8 @@ def command(
     fast: bool,
     calibration: Path | None,
     bits_budget: float | None,
+    int3: bool,
+    int2: bool,
     with_hidden: bool,
     no_mtp: bool,
     eval_text: Path | None,
@@ -175,6 +184,8 @@ def command(
             "--fast": fast,
             "--calibration": calibration,
             "--bits-budget": bits_budget,
+            "--int3": int3,
+            "--int2": int2,
             "--with-hidden": with_hidden,
             "--no-mtp": no_mtp,
             "--via optimum": via == "optimum",
@@ -195,12 +206,21 @@ def command(
         )
         return
     chosen = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32) or "int8"
+    named = chosen
+    if asked := [name for name, given in (("int3", int3), ("int2", int2)) if given]:
+        others = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32, "bits-budget": bits_budget, "fast": fast}
+        asked += [name for name, given in others.items() if given]
+        if len(asked) > 1:
+            flags = " and ".join(f"--{name}" for name in asked)
+            raise click.UsageError(f"{flags} contradict each other: give one.")
+        (named,) = asked
+        chosen, bits_budget = "int4", NAMED_BUDGETS[named]
     from edgegen_export.parity.plot import check_plot, plot_layers
     from edgegen_export.pipeline import export
 
     if parity_plot is not None:
         check_plot(parity_plot, traced=via == "optimum")
-    names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), chosen]
+    names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), named]
     target = output or BundleStore().path("-".join(names))
     begin = time.perf_counter()
     share_freed_memory()

@@ -27,7 +27,8 @@ WITHOUT_VARIABLE: dict[str, tuple[str, ...]] = {
         *("--prefill", "--context", "--batch", "--repeats", "--limit", "--window", "--stride", "--parity"),
     ),
     "how a bundle is made, which its command says in full": (
-        *("--int8", "--int4", "--fp16", "--fp32", "--fast", "--bits-budget", "--via", "--max-context", "--revision"),
+        *("--int8", "--int4", "--int3", "--int2", "--fp16", "--fp32", "--fast", "--bits-budget", "--via"),
+        *("--max-context", "--revision"),
         *("--gguf-file", "--adapter", "--keep-adapter", "--with-hidden", "--no-mtp"),
     ),
     "what makes a server less secure": ("--insecure", "--allow-pull"),

@@ -93,6 +93,9 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
         scheme += ", ternary layers in 2 bits"
     elif quantization.linear.block_size:
         scheme += f", {quantization.linear.bits}-bit blocks of {quantization.linear.block_size}"
+        if quantization.narrow:
+            words = " and ".join(map(str, quantization.narrow))
+            scheme += f", and of {words} bits: {quantization.bits_per_weight:.2f} per weight"
     return {
         "name": manifest.name,
         "path": str(bundle.path),

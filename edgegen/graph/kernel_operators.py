@@ -64,6 +64,10 @@ SummingOrder = Literal["fixed", "rows", "batch"]
 """In which order a graph's operators add: always the same; one that depends on how many tokens of a sequence are
 computed at once; or one that depends on the other rows of the batch too."""
 
+NARROW = (2, 3)
+"""Bits of codes that stock operators do not read as they are stored here, which is for our kernels."""
+_NARROW_BLOCK = 32
+
 _ALWAYS_THE_SAME = 2
 """So many experts of a token: of two numbers the order changes nothing."""
 
@@ -190,7 +194,7 @@ class _Rewriter:
         inputs = [self._casts.get(name, name) if at in (3, 6) else name for at, name in enumerate(node.inputs)]
         stored = (node.integer(b"expert_weight_bits", 4), node.integer(b"block_size"))
         names = [*inputs, b"", b""]
-        if not all(self._readable(stored, names[at], names[at + 1], b"") for at in (2, 5)):
+        if stored[0] in NARROW or not all(self._readable(stored, names[at], names[at + 1], b"") for at in (2, 5)):
             return node
         shapes = {name: self._tensors[name].shape for name in inputs if name in self._tensors}
         return fused_experts(node, inputs, shapes) or node
@@ -200,12 +204,20 @@ class _Rewriter:
         bits, block = stored
         types = self._types
         return (
-            bits in (4, 8)
-            and block in (32, 64)
+            ((bits in (4, 8) and block in (32, 64)) or (bits in NARROW and block == _NARROW_BLOCK))
             and types.get(codes) == _UINT8
             and types.get(scales) in (_FLOAT, _BFLOAT16)
             and (not zeros or types.get(zeros) == _UINT8)
         )
+
+
+def needs_kernels(graph: bytes) -> bool:
+    """Whether ``graph``, which is not rewritten, has matrices that only our operators can read."""
+    return any(
+        node.integer(b"bits", 4) in NARROW
+        for node in _nodes(graph)
+        if node.op_type in (b"MatMulNBits", b"GatherBlockQuantized")
+    )
 
 
 def inexact_operators(graph: bytes) -> frozenset[bytes]:

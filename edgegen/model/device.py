@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgegen.errors import DeviceError, first_line
 from edgegen.graph.float16_attention import copying_graph, with_float16_attention
+from edgegen.graph.kernel_operators import needs_kernels
 from edgegen.model.ort_session import CUDA_PROVIDER, RunSwitch, ort, session_options
 
 HALF = np.dtype(np.float16)
@@ -152,7 +153,12 @@ class DeviceSession:
         """
         self.device = device
         self.switch = RunSwitch()
-        self._session = _open(with_float16_attention(graph.read_bytes()), device, threads, graph.parent)
+        read = graph.read_bytes()
+        if needs_kernels(read):
+            raise DeviceError(
+                f"{graph.name} has matrices of 3 or 2 bits, which only edgegen's kernels read: run it on the CPU"
+            )
+        self._session = _open(with_float16_attention(read), device, threads, graph.parent)
 
     def binding(self) -> DeviceBinding:
         """A new, empty binding."""

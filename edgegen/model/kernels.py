@@ -47,6 +47,14 @@ def cannot_load(library: Path, error: Exception) -> str:
     )
 
 
+def cannot_read_narrow(graph: str, *, wanted: bool) -> str:
+    """The line that refuses a graph with matrices of 3 or 2 bits where stock operators would run it."""
+    return (
+        f"{graph} has matrices of 3 or 2 bits, which only edgegen's kernels read, and what runs here is "
+        f"{describe_kernels(wanted=wanted)}: take a bundle of --int4 or --int8"
+    )
+
+
 def describe_kernels(*, wanted: bool = True) -> str:
     """What computes matrices in this process, in a few words: our kernels for this processor, or stock operators.
 

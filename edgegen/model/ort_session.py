@@ -22,9 +22,9 @@ import onnxruntime as ort
 
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
-from edgegen.graph.kernel_operators import SummingOrder, summing_order, with_kernels
+from edgegen.graph.kernel_operators import SummingOrder, needs_kernels, summing_order, with_kernels
 from edgegen.graph.low_rank import LowRank, with_low_rank
-from edgegen.model.kernels import cannot_load, describe_kernels, kernel_library
+from edgegen.model.kernels import cannot_load, cannot_read_narrow, describe_kernels, kernel_library
 from edgegen.system import has_vnni, physical_cores
 
 Array = NDArray[Any]
@@ -214,7 +214,9 @@ def _open(
         options.add_session_config_entry("session.force_spinning_stop", "1")
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
-        kernels = kernels and not isinstance(model, bytes) and _register_kernels(options)
+        wanted, kernels = kernels, kernels and not isinstance(model, bytes) and _register_kernels(options)
+        if not isinstance(model, bytes) and not kernels and needs_kernels(model.read_bytes()):
+            raise BundleError(cannot_read_narrow(model.name, wanted=wanted))
         if not isinstance(model, bytes) and (kernels or adapter):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             graph = with_low_rank(model.read_bytes(), adapter) if adapter else model.read_bytes()
@@ -224,6 +226,8 @@ def _open(
         session = cast(Any, ort).InferenceSession(
             source, options, providers=["CPUExecutionProvider"], enable_fallback=False
         )
+    except BundleError:
+        raise
     except Exception as error:  # ONNX Runtime raises many classes of its own, with no common base
         name = "a graph" if isinstance(model, bytes) else model.name
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error

@@ -36,8 +36,8 @@ from edgegen_export.scratch import Scratch
 from edgegen_export.self_sampling import sampling_runner
 from edgegen_export.tensors.lazy import LazyTensor
 
-LEAST_BUDGET, MOST_BUDGET = 4.0, 10.0
-"""Bits per weight that can be asked for; what 4 bits take at least is said when it is known."""
+LEAST_BUDGET, MOST_BUDGET = 2.5, 10.0
+"""Bits per weight that can be asked for; what a model takes at least is said when it is known."""
 
 _TEXT = "text.npy"
 

@@ -89,6 +89,8 @@ class TestShared:
             (["generate", "a", "b"], "Got unexpected extra argument (b)"),
             (["export"], "Missing argument 'SOURCE'."),
             (["export", "a", "--int8", "--fp32"], "--int8 and --fp32 contradict each other: give one."),
+            (["export", "a", "--int3", "--fast"], "--int3 and --fast contradict each other: give one."),
+            (["export", "a", "--int2", "--bits-budget", "3"], "--int2 and --bits-budget contradict each other: give"),
             (["export", "a", "--adapter", "b", "--adapter", "c"], "'--adapter': give one, not 2: b, c."),
             (["rm"], "Missing argument 'NAMES...'."),
             (["list", "a"], "Got unexpected extra argument (a)"),

@@ -251,7 +251,7 @@ static void run(const OrtCustomOp *op, OrtKernelInfo *info, OrtKernelContext *co
 
 static void run_case(const Case *c) {
   int64_t blocks = (c->columns + c->block - 1) / c->block;
-  int64_t zeros = c->bits == 8 ? blocks : (blocks + 1) / 2, scales = c->rows * (c->bits == 2 ? 1 : blocks);
+  int64_t zeros = c->bits == 8 ? blocks : (blocks + 1) / 2, scales = c->rows * (c->bits == 2 && c->block != 32 ? 1 : blocks);
   OrtKernelInfo info = {.names = {"K", "N", "bits", "block_size"},
                         .values = {(double)c->columns, (double)c->rows, (double)c->bits, (double)c->block}};
   info.initializers[1] = tensor(ORT_UINT8, c->rows * blocks * c->block * c->bits / 8 - (c->lying == 1));
@@ -572,6 +572,7 @@ static void run_others(void) {
     run_attention(&a);
   }
   for (int kind = 0; kind < 8; kind++) run_gather(64 + 32 * kind, 9 + kind, kind & 1 ? 32 : 64, kind & 2 ? 4 : 8, 0);
+  for (int bits = 2; bits <= 3; bits++) run_gather(160, 11, 32, bits, 0);
   for (int lying = 1; lying <= 3; lying++) run_gather(96, 10, 32, 8, lying);
   for (int kind = 0; kind < 8; kind++) run_norm(1 + 13 * kind, 1 + 5 * kind, kind & 1, 0);
   for (int lying = 1; lying <= 2; lying++) run_norm(20, 3, 1, lying);
@@ -611,7 +612,8 @@ static void run_random(uint64_t seed) {
   of_cases ^= seed * 0x9e3779b97f4a7c15u;
   for (size_t i = 0; i < 200; i++) {
     Case c = {.columns = 1 + chance() % 330, .rows = 1 + chance() % 70, .count = 1 + chance() % (i % 2 ? 7 : 40)};
-    c.bits = chance() & 1 ? 4 : 8, c.block = chance() & 1 ? 64 : 32;
+    static const int64_t BITS[] = {2, 3, 4, 8};
+    c.bits = BITS[chance() % 4], c.block = c.bits > 3 && chance() & 1 ? 64 : 32;
     c.bfloat = chance() & 1, c.zeros = chance() & 1, c.bias = chance() & 1;
     run_case(&c);
   }
@@ -633,6 +635,9 @@ int main(int count, char **words) {
         Case c = {.columns = SHAPES[s][0], .rows = SHAPES[s][1], .bits = kind & 1 ? 4 : 8, .block = kind & 2 ? 64 : 32};
         c.bfloat = kind & 4, c.zeros = kind & 8, c.bias = (int)next & 1;
         c.count = COUNTS[(next * 5 + s) % (sizeof COUNTS / sizeof *COUNTS)];
+        run_case(&c);
+        if (kind % 4 > 1) continue;
+        c.bits = kind & 1 ? 2 : 3;
         run_case(&c);
       }
   for (int lying = 1; lying <= 5; lying++) {

@@ -88,15 +88,33 @@ class Weights:
     def numbers(self) -> Array:
         """Codes less zero points, int64 [rows, blocks, block]."""
         codes = self.codes.astype(np.int64)
-        zeros: Array | int = 128 if self.bits == 8 else 8
+        zeros: Array | int = 1 << (self.bits - 1)
+        if self.bits < 4:
+            codes = self._of_words()
         if self.bits == 4:
             codes = np.stack([codes & 15, codes >> 4], -1).reshape(self.rows, self.blocks, self.block)
         if self.zeros is not None:
             zeros = self.zeros.astype(np.int64)
-            if self.bits == 4:
+            if self.bits < 8:
                 zeros = np.stack([zeros & 15, zeros >> 4], -1).reshape(self.rows, -1)[:, : self.blocks]
             zeros = zeros[..., None]
         return codes - zeros
+
+    def _of_words(self) -> Array:
+        """Codes of 3 or 2 bits, read bit by bit: int64 [rows, blocks, block]."""
+        rows, found = self.codes.reshape(self.rows, -1), np.zeros((self.rows, self.blocks, self.block), np.int64)
+        places = {
+            2: [[(i // 4, 2 * (i % 4)), (i // 4, 2 * (i % 4) + 1)] for i in range(8)],
+            3: [[(i // 2, 3 * (i % 2) + j) for j in range(3)] for i in range(6)]
+            + [[(i, 6), (i, 7), (2, 6 + i)] for i in range(2)],
+        }[self.bits]
+        for b in range(self.blocks):
+            group, count = b // 4 * 4, min(4, self.blocks - b // 4 * 4)
+            for i in range(self.block):
+                for weight, (word, bit) in enumerate(places[i % 8]):
+                    at = 4 * (group * self.bits + word * count + b % 4) + i // 8
+                    found[:, b, i] |= (rows[:, at].astype(np.int64) >> bit & 1) << weight
+        return found
 
 
 def random_weights(

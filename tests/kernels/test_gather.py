@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgegen.graph.kernel_operators import with_kernels
 from edgegen.model.kernels import kernel_library
+from tests.kernels.material import random_weights
 
 LIBRARY = kernel_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the kernels are not compiled: python kernels/build.py")
@@ -150,9 +151,28 @@ def test_ids_of_another_type_are_refused() -> None:
         gathered(Table().graph(ids=TensorProto.FLOAT), np.zeros(1, np.float32))  # pyright: ignore
 
 
+@pytest.mark.parametrize("bits", [3, 2])
+@pytest.mark.parametrize("columns", [32, 96, 128, 416])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_rows_of_3_and_2_bits_are_those_of_the_definition(bits: int, columns: int, zeros: bool) -> None:
+    table = random_weights(np.random.default_rng(columns + bits), columns, ROWS, bits=bits, zeros=zeros)
+    inputs = ["codes", "ids", "scales", *(["zeros"] if zeros else [])]
+    tensors = [
+        numpy_helper.from_array(table.codes.reshape(ROWS, -1), "codes"),
+        numpy_helper.from_array(table.wide_scales(), "scales"),
+        *([numpy_helper.from_array(cast(Any, table.zeros), "zeros")] if zeros else []),
+    ]
+    node = helper.make_node("BlockGather", inputs, ["y"], domain="edgegen", bits=bits, block_size=32)
+    ids = np.random.default_rng(7).integers(-ROWS, ROWS, (3, 5))
+    expected = (table.numbers().astype(np.float32) * table.wide_scales()[..., None]).reshape(ROWS, -1)
+    assert np.array_equal(gathered(model([node], tensors, TensorProto.INT64), ids), expected[ids])
+
+
 @pytest.mark.parametrize("changed", [{"bits": 3}, {"bits": 0}, {"block_size": 48}, {"block_size": -64}])
 def test_other_sizes_are_refused(changed: dict[str, int]) -> None:
-    with pytest.raises(Exception, match="bits must be 8 or 4, block_size 32 or 64"):
+    with pytest.raises(
+        Exception, match="bits must be 8 or 4 and block_size 32 or 64, or bits 3 or 2 and block_size 32"
+    ):
         session(Table().graph(changed=changed).SerializeToString())
 
 

@@ -52,7 +52,7 @@ def test_a_part_that_another_node_computes(part: str) -> None:
         {"N": 0},
         {"N": -(2**63)},
         {"N": 2**63 - 1},
-        {"bits": 3},
+        {"bits": 3, "block_size": 64},
         {"bits": 0},
         {"block_size": 48},
         {"block_size": 0},
@@ -61,7 +61,7 @@ def test_a_part_that_another_node_computes(part: str) -> None:
     ids=str,
 )
 def test_impossible_attributes(attributes: dict[str, int]) -> None:
-    with pytest.raises(Exception, match="K and N must be positive, bits 8 or 4, block_size 32 or 64"):
+    with pytest.raises(Exception, match="K and N must be positive, bits 8 or 4 and block_size 32 or 64"):
         session_of(graph_of(RIGHT, attributes=attributes))
 
 

@@ -26,12 +26,13 @@ SPECIAL = np.array([np.nan, np.inf, -np.inf, 1e-45, 9.9e-31, 1.1e-30, -1e-38, 3e
 
 @st.composite
 def matrices(draw: st.DrawFn) -> Weights:
+    bits = draw(st.sampled_from([2, 3, 4, 8]))
     return random_weights(
         np.random.default_rng(draw(SEEDS)),
         draw(st.one_of(st.integers(1, 330), st.sampled_from([384, 512, 1000]))),
         draw(st.one_of(st.integers(1, 100), st.sampled_from([160, 257, 1030]))),
-        block=draw(st.sampled_from([32, 64])),
-        bits=draw(st.sampled_from([4, 8])),
+        block=draw(st.sampled_from([32, 64])) if bits >= 4 else 32,
+        bits=bits,
         bfloat=draw(st.booleans()),
         zeros=draw(st.booleans()),
         bias=draw(st.booleans()),
@@ -47,7 +48,7 @@ def everywhere(weights: Weights, x: np.ndarray, *threads: int) -> None:
             assert same_bits(y, expected), (isa, count, np.argwhere(y.view(np.uint32) != expected.view(np.uint32))[:3])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(weights=matrices(), rows=st.one_of(st.integers(1, 14), st.integers(1, 200)), seed=SEEDS)
 def test_every_instruction_set_computes_what_the_definition_says(weights: Weights, rows: int, seed: int) -> None:
     everywhere(weights, np.random.default_rng(seed).normal(size=(rows, weights.columns)).astype(np.float32))
@@ -74,7 +75,7 @@ def test_extreme_codes_and_scales(weights: Weights, rows: int, seed: int) -> Non
     everywhere(replace(weights, codes=codes, scales=scales), x)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
 @pytest.mark.parametrize("rows", [1, 5, 40])
 def test_threads_chunks_and_batches_change_no_bit(bits: int, rows: int) -> None:
     rng = np.random.default_rng(rows)

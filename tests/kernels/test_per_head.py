@@ -114,7 +114,7 @@ def test_the_bits_of_a_token_do_not_depend_on_the_others() -> None:
         ({"heads": 4}, "codes have"),
         ({"N": 21}, "codes have"),
         ({"K": 1 << 31, "N": 1 << 31, "heads": 1 << 16}, "too many matrices"),
-        ({"bits": 2, "block_size": 4, "K": 64}, "(codes have|bits must be 8 or 4)"),
+        ({"bits": 2, "block_size": 4, "K": 64}, "codes have"),
     ],
 )
 def test_attributes_that_do_not_fit(attributes: dict[str, int], message: str) -> None:

@@ -104,8 +104,8 @@ def test_threads_chunks_and_batches_change_no_bit(rows: int) -> None:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"block_size": 32}, "block_size must be 4 and divide K"),
-        ({"K": 65}, "block_size must be 4 and divide K"),
+        ({"block_size": 16}, "block_size must be 32, or 4 and divide K"),
+        ({"K": 65}, "block_size must be 32, or 4 and divide K"),
         ({"K": (1 << 22) + 4}, "K, which is 4194304 at most"),
         ({"K": 68}, "codes have"),
         ({"N": 21}, "codes have"),

@@ -1,4 +1,4 @@
-"""Int4Allocation: GPTQ rounds each matrix to the 4-bit formats of its ladder, and a bit budget chooses among them.
+"""Int4Allocation: GPTQ rounds each matrix to its ladder's formats below 8 bits, and a bit budget chooses among them.
 
 What a matrix costs the model is measured with zero points. Without them it costs more, by the ratio of the two rounding
 errors in the matrix's outputs: that ratio is steadier than a second measurement, which would run all later layers.
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.calibration.bit_budget import BitBudget, Ladder, ladder
+from edgegen_export.calibration.bit_budget import BitBudget, Ladder
 from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
 from edgegen_export.calibration.strategy import Decision
@@ -21,13 +21,17 @@ from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
 from edgegen_export.quantize.gptq import gptq, inverse_factor
-from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS
+from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS, NARROW
 from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.threads import in_threads
 
 LOOKED_UP = 0.3
 """Where one matrix is embedding and head: weight of its errors as they are, next to that of what they do to logits."""
+
+_NARROW_WARNING = (
+    "some matrices have 3 or 2 bits, which only edgegen's kernels read: --kernels stock and GPUs cannot run the bundle"
+)
 
 
 class Int4Allocation:
@@ -55,7 +59,8 @@ class Int4Allocation:
         self._in_order = len(config.passes) == config.num_layers
         self._probe = Sensitivity(reference, ids, scratch)
         self._ladders: dict[str, Ladder] = {}
-        self._without_zeros: dict[str, float] = {}
+        self._without_zeros: dict[Change, tuple[Change, float]] = {}
+        """A change without zeros: the same with them, and by how much it costs more."""
 
     def enter(self, run: LayerRun) -> None:
         if self._in_order:
@@ -69,14 +74,24 @@ class Int4Allocation:
         name, block_size = matrix.name, matrix.form.block_size
         # Blocks that have to be smaller must be so with more bits too.
         smaller = block_size < FOUR_BITS.block_size
-        forms = ladder(replace(EIGHT_BITS, block_size=block_size) if smaller else EIGHT_BITS)
-        (_, plain), (measured, zeros) = self._quantized(name, matrix.weight, forms, matrix.hessian).items()
-        self._without_zeros[name] = plain.lost / zeros.lost if zeros.lost else 1.0
+        eight_bits = replace(EIGHT_BITS, block_size=block_size) if smaller else EIGHT_BITS
+        made = self._quantized(name, matrix.weight, self._budget.ladder_of(name, eight_bits), matrix.hessian)
+        for change, plain in made.items():
+            if change[1].symmetric:
+                measured = name, replace(change[1], symmetric=False)
+                zeros = made[measured].lost
+                self._without_zeros[change] = measured, plain.lost / zeros if zeros else 1.0
         if not self._in_order:
             return  # other passes, in layers before and after this one, use the matrix too
-        tokens, blocks = self._ids.shape[1], {name: zeros}
-        with self._reference.layer(matrix.layer, tokens, changed=matrix.changed, blocks=blocks) as run:
-            self._probe.branch(measured, run)
+        for form in self._measured(name):
+            tokens, blocks = self._ids.shape[1], {name: made[name, form]}
+            with self._reference.layer(matrix.layer, tokens, changed=matrix.changed, blocks=blocks) as run:
+                self._probe.branch((name, form), run)
+
+    def _measured(self, name: str) -> list[MatrixFormat]:
+        """The formats whose cost is measured: the first goes on to the logits, of large models it alone."""
+        forms = [form for form in self._ladders[name][:-1] if not form.symmetric]
+        return sorted(forms, key=lambda form: abs(form.bits - 3))
 
     def _measure(self, smoothed: LayerwiseModel) -> None:
         """Measure what quantized matrices cost in every pass that uses them."""
@@ -87,11 +102,11 @@ class Int4Allocation:
             for name in layer_matrices(self._config, layer):
                 if name not in self._ladders:
                     continue
-                zeros = self._ladders[name][1]
-                blocks = self._store.get(name, zeros)
-                assert blocks is not None
-                with smoothed.layer(layer, tokens, blocks={name: blocks}) as run:
-                    self._probe.branch((name, zeros), run)
+                for form in self._measured(name):
+                    blocks = self._store.get(name, form)
+                    assert blocks is not None
+                    with smoothed.layer(layer, tokens, blocks={name: blocks}) as run:
+                        self._probe.branch((name, form), run)
             trim_memory()
 
     def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
@@ -108,19 +123,19 @@ class Int4Allocation:
             # Rows that are looked up are not multiplied: one of their errors is as bad as another.
             hessians["embed"] = _unit(tensors["embed.weight"].shape[1])
         for name, hessian in hessians.items():
-            forms = ladder(recipe.format_of(name))
+            forms = self._budget.ladder_of(name, recipe.format_of(name))
             blocks |= self._quantized(name, tensors[f"{name}.weight"], forms, hessian)
         trim_memory()  # of the slabs that were rounded
         costs = self._probe.divergences()
-        for name, ratio in self._without_zeros.items():
-            plain, zeros, _ = self._ladders[name]
-            costs[name, plain] = ratio * costs[name, zeros]
+        for plain, (measured, ratio) in self._without_zeros.items():
+            costs[plain] = ratio * costs[measured]
         trim_memory()
         costs |= embedding_costs(smoothed, self._ids, self._scratch, blocks, tied_head=tied_head)
-        return Decision(self._budget.spent(self._ladders, costs, recipe))
+        chosen = self._budget.spent(self._ladders, costs, recipe)
+        return Decision(chosen, (_NARROW_WARNING,) if set(NARROW).intersection(chosen.values()) else ())
 
     def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Floats) -> dict[Change, Blocks]:
-        """The matrix in each of the ladder's 4-bit formats, stored unless it was by an earlier try."""
+        """The matrix in each of the ladder's formats but the last, stored unless it was by an earlier try."""
         self._ladders[name] = forms
         found = {form: self._store.get(name, form) for form in forms[:-1]}
         block_size = block_size_for(weight.shape[1], forms[0].block_size)

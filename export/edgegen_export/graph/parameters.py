@@ -26,7 +26,15 @@ from edgegen_export.graph.fused import (
     fused_weight,
     taken_by,
 )
-from edgegen_export.quantize.blockwise import SCALE, Blocks, block_size_for, packed, round_rows
+from edgegen_export.quantize.blockwise import (
+    SCALE,
+    Blocks,
+    block_size_for,
+    packed,
+    packed_zeros,
+    round_rows,
+    widened,
+)
 from edgegen_export.quantize.recipe import EIGHT_BITS, HALVES, heads_format
 from edgegen_export.quantize.regrouped import regrouped
 from edgegen_export.quantize.scale_search import searched_rows
@@ -296,7 +304,7 @@ class StoredParameters:
         blocks, size = -(-columns // form.block_size), form.block_size * form.bits // 8
         offset = self._sink.begin(rows * blocks * size)
         scales = np.ones((rows, blocks), np.float32)
-        zeros = None if prepared is None or prepared.zeros is None else packed(prepared.zeros, form.bits)
+        zeros = None if prepared is None or prepared.zeros is None else packed_zeros(prepared.zeros, form.bits)
 
         def stored(part: tuple[int, int, NDArray[np.float32]]) -> NDArray[np.uint8]:
             start, stop, slab = part
@@ -457,13 +465,14 @@ class FedParameters:
             self.constants[name] = array
             return Tensor(name, array.dtype.name, array.shape)
 
+        blocks = widened(blocks)  # stock operators may compute this
         rows, _, block_size = blocks.codes.shape
         codes = part(name, packed(blocks.codes, blocks.bits))
         return BlockMatrix(
             codes=codes,
             table=codes,
             scales=part(f"{name}.scales", blocks.scales),
-            zeros=None if blocks.zeros is None else part(f"{name}.zeros", packed(blocks.zeros, blocks.bits)),
+            zeros=None if blocks.zeros is None else part(f"{name}.zeros", packed_zeros(blocks.zeros, blocks.bits)),
             rows=rows,
             columns=blocks.columns,
             bits=blocks.bits,

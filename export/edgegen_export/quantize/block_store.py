@@ -46,7 +46,7 @@ class BlockStore:
             return 0
         last = max(numbers)
         after = any(not _OF_LAYER.match(name) for name in names)
-        return last + (after or names.count(f"layers.{last}.mlp.down") == 2)
+        return last + (after or names.count(f"layers.{last}.mlp.down") >= 2)
 
     def _path(self, module: str, form: MatrixFormat) -> Path:
         kind = f"{form.bits}-{form.block_size}{'' if form.symmetric else '-zeros'}"

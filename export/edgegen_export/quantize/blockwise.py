@@ -20,6 +20,9 @@ SCALE = np.dtype(ml_dtypes.bfloat16)
 """How scales are stored, unless they are another's: with the range of float32, and as exact as scales need to be, for
 codes are made to fit."""
 
+_TOGETHER = 4
+"""Blocks of 3 or 2 bits whose words are stored together."""
+
 _TINY = np.finfo(np.float32).tiny
 
 
@@ -103,10 +106,42 @@ def packed(codes: Bytes, bits: int) -> Bytes:
     """Codes [..., count] as the operators store them, the first of each byte in its low bits: [..., bytes]."""
     if bits == 8:
         return codes
-    assert bits == 4
+    if bits < 4:
+        return _in_words(codes, bits)
     if codes.shape[-1] % 2:
         codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, 1)], constant_values=middle(bits))
     return np.bitwise_or(codes[..., 0::2], codes[..., 1::2] << 4, dtype=np.uint8)
+
+
+def packed_zeros(zeros: Bytes, bits: int) -> Bytes:
+    """Zero points [..., blocks] of codes of so many bits, in 8 or 4 bits each."""
+    return packed(zeros, 8 if bits == 8 else 4)
+
+
+def _in_words(codes: Bytes, bits: int) -> Bytes:
+    """Codes [n, blocks, 32] of 3 or 2 bits, as ``kernels/matrix.h`` says: [n, blocks, 4 * bits]."""
+    n, blocks, _ = codes.shape
+    c = np.moveaxis(codes.reshape(n, blocks, 4, 8), 3, 0)
+    if bits == 2:
+        words = [c[i] | c[i + 1] << 2 | c[i + 2] << 4 | c[i + 3] << 6 for i in (0, 4)]
+    else:
+        words = [c[0] | c[1] << 3 | c[6] << 6, c[2] | c[3] << 3 | c[7] << 6]
+        words.append(c[4] | c[5] << 3 | c[6] >> 2 << 6 | c[7] >> 2 << 7)
+    by_block = np.stack(words, axis=2)  # [n, blocks, words, 4]
+    whole = blocks // _TOGETHER * _TOGETHER
+    groups = by_block[:, :whole].reshape(n, -1, _TOGETHER, bits, 4).swapaxes(2, 3).reshape(n, -1)
+    rest = by_block[:, whole:].swapaxes(1, 2).reshape(n, -1)
+    return np.ascontiguousarray(np.concatenate([groups, rest], axis=1)).reshape(n, blocks, 4 * bits)
+
+
+def widened(blocks: Blocks) -> Blocks:
+    """The same values in codes of 4 bits, for stock operators; ``blocks`` itself where it has as many."""
+    if blocks.bits >= 4:
+        return blocks
+    zeros = blocks.zeros
+    if zeros is None:
+        zeros = np.full(blocks.scales.shape, middle(blocks.bits), np.uint8)
+    return replace(blocks, zeros=zeros, bits=4)
 
 
 def stored_bits(shape: tuple[int, ...], form: MatrixFormat) -> int:
@@ -116,5 +151,5 @@ def stored_bits(shape: tuple[int, ...], form: MatrixFormat) -> int:
         return n * k * form.bits
     block_size = block_size_for(k, form.block_size)
     blocks = -(-k // block_size)
-    zeros = 0 if form.symmetric else 8 * -(-blocks * form.bits // 8)
+    zeros = 0 if form.symmetric else 8 * -(-blocks * (8 if form.bits == 8 else 4) // 8)
     return n * (blocks * (block_size * form.bits + 8 * SCALE.itemsize) + zeros)

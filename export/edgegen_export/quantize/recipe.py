@@ -21,6 +21,13 @@ EIGHT_BITS = MatrixFormat(bits=8, block_size=64, symmetric=True, accuracy_level=
 FOUR_BITS = MatrixFormat(bits=4, block_size=32, symmetric=False, accuracy_level=4)
 """Here the largest such block is 32."""
 
+NARROW: tuple[MatrixFormat, ...] = tuple(
+    MatrixFormat(bits=bits, block_size=32, symmetric=symmetric, accuracy_level=4)
+    for bits in (2, 3)
+    for symmetric in (True, False)
+)
+"""2 and 3 bits, smallest first: edgegen's kernels alone read them."""
+
 TERNARY = MatrixFormat(bits=2, block_size=0, symmetric=True, accuracy_level=0)
 """Codes of -1, 0 and 1, and a scale for each row."""
 

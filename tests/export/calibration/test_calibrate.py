@@ -155,8 +155,8 @@ def stored(name: str, tensors: dict[str, LazyTensor]) -> tuple[int, int]:
 
 
 def test_a_budget_that_cannot_be_kept_is_refused_before_the_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"budget of 4.4 cannot be kept: .* takes 4.5 per weight"):
-        calibrated(tmp_path, bits=4.4)
+    with pytest.raises(UsageError, match=r"budget of 2.4 cannot be kept: .* takes 2.5 per weight"):
+        calibrated(tmp_path, bits=2.4)
     assert not list(tmp_path.iterdir())
 
 
@@ -271,7 +271,7 @@ def test_a_text_can_be_given_to_calibrate_on(tmp_path: Path, test_data: Path) ->
         ({"fast": True, "calibration": Path("x")}, "of no use to plain rounding"),
         ({"bits_budget": 5.0}, "a bits budget is for int4"),
         ({"scheme": "int4", "fast": True, "bits_budget": 5.0}, "a bits budget is for int4"),
-        ({"scheme": "int4", "bits_budget": 3.0}, "lies between 4.0 and 10.0, not at 3"),
+        ({"scheme": "int4", "bits_budget": 2.0}, "lies between 2.5 and 10.0, not at 2"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(
