@@ -30,7 +30,7 @@ def with_gated_delta_rule(
     for node in found:
         heads, q_heads, keys = node.integer(b"kv_num_heads"), node.integer(b"q_num_heads"), finder.keys_of(node)
         rule = text_of(node.attributes.get(b"update_rule", b""))
-        if node.attributes.keys() != _ATTRIBUTES or rule != b"gated_delta" or len(node.inputs) != 6 or not keys:
+        if set(node.attributes) != _ATTRIBUTES or rule != b"gated_delta" or len(node.inputs) != 6 or not keys:
             continue
         if not heads or not q_heads:
             continue
