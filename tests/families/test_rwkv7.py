@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from gguf import MODEL_ARCH, GGUFWriter, get_tensor_name_map
 
-from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import CheckpointError, TensorError, UnsupportedModelError
 from edgegen_export.architecture.tensors import decoder_tensors
@@ -21,6 +20,11 @@ from tests.export.bundles import export_to, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import Case
 from tests.families.harness import assert_computes
+from tests.families.long_prompts import (
+    assert_a_prefix_and_proposals_do_not_show,
+    assert_greedy_ids,
+    assert_rows_are_as_if_alone,
+)
 from tests.families.rwkv7 import BASE, VARIANTS, Floats, computed, written
 from tests.families.test_exactness import assert_bit_exact
 
@@ -36,9 +40,6 @@ def test_rwkv7_computes_its_formulas(variant: str, tmp_path: Path) -> None:
 
 
 Exported = Callable[[Scheme], Bundle]
-GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
-LENGTHS = (150, 3, 47)
-PROMPTS: list[list[int]] = [np.random.default_rng(n).integers(3, 96, n).tolist() for n in LENGTHS]
 
 
 @pytest.fixture(scope="module")
@@ -60,30 +61,15 @@ def exported(
     return made
 
 
-def answers(bundle: Bundle, prompts: list[list[int]], count: int, *, chunk: int = 16) -> list[tuple[int, ...]]:
-    """Those of prompts that run together."""
-    options = EngineOptions(threads=1, prefill_chunk=chunk, prefix_cache=0)
-    with LLM.load(bundle.path, options=options) as llm:
-        streams = [llm.stream(prompt, max_new_tokens=count, **GREEDY) for prompt in prompts]
-        return [tuple(i for chunk in stream for i in chunk.token_ids) for stream in streams]
-
-
 def test_prompts_of_many_lengths_get_the_ids_of_the_formulas(
     model: tuple[Path, dict[str, Any], dict[str, Floats]], exported: Exported
 ) -> None:
-    _, config, tensors = model
-    for prompt, found in zip(PROMPTS, answers(exported("fp32"), PROMPTS, 40), strict=True):
-        expected = computed(config, tensors, [*prompt, *found[:-1]])[len(prompt) - 1 :]
-        assert found == tuple(expected.argmax(-1).tolist())
+    assert_greedy_ids(exported("fp32"), partial(computed, *model[1:]))
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_rows_of_many_lengths_are_as_if_alone(scheme: Scheme, exported: Exported) -> None:
-    bundle = exported(scheme)
-    together = answers(bundle, PROMPTS, 30)
-    for chunk in (7, 64):
-        alone = [answers(bundle, [prompt], 30, chunk=chunk) for prompt in PROMPTS]
-        assert [found for (found,) in alone] == together
+    assert_rows_are_as_if_alone(exported(scheme))
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
@@ -92,14 +78,7 @@ def test_quantized_is_bit_exact(scheme: Scheme, exported: Exported) -> None:
 
 
 def test_a_prefix_is_reused_and_proposals_do_not_show(exported: Exported) -> None:
-    bundle, (first, _, _) = exported("int8"), PROMPTS
-    again = [*first[:100], *first[:30]]
-    with LLM.load(bundle.path, options=EngineOptions(threads=1, prefill_chunk=16)) as llm:
-        found = [llm.generate(prompt, max_new_tokens=20, **GREEDY) for prompt in (first, again, first)]
-        guessed = llm.generate(first, max_new_tokens=20, prompt_lookup_num_tokens=4, **GREEDY)
-    assert found[1].timings.cached_tokens > 0
-    assert [one.token_ids for one in found[:2]] == [answers(bundle, [prompt], 20)[0] for prompt in (first, again)]
-    assert found[2].token_ids == found[0].token_ids == guessed.token_ids
+    assert_a_prefix_and_proposals_do_not_show(exported("int8"))
 
 
 def test_states_are_all_that_is_kept(exported: Exported) -> None:
