@@ -63,8 +63,9 @@ def test_logits_are_those_of_rounded_keys_and_values(model: Model, cut_off: floa
 
     rounded = RoundedFormula(model, tensors, {name: x.astype(np.float64) for name, x in scales.items()})
     expected = rounded.logits(ids)[10:]
-    # The median: a number that lies between two codes may get either, which moves the logits after it.
-    assert np.median(np.abs(expected - np.array(found))) < TOLERANCE
+    # The median: a number that lies between two codes may get either, which moves the logits after it. Kernels round
+    # queries and weights to 16 bits besides.
+    assert np.median(np.abs(expected - np.array(found))) < 4 * TOLERANCE
     assert np.abs(expected - DecoderFormula(model, tensors).logits(ids)[10:]).mean() > 20 * TOLERANCE
 
 
