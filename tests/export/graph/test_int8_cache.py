@@ -63,10 +63,11 @@ def test_logits_are_those_of_rounded_keys_and_values(model: Model, cut_off: floa
 
     rounded = RoundedFormula(model, tensors, {name: x.astype(np.float64) for name, x in scales.items()})
     expected = rounded.logits(ids)[10:]
+    moved = np.abs(expected - DecoderFormula(model, tensors).logits(ids)[10:]).mean()
+    assert moved > 20 * TOLERANCE
     # The median: a number that lies between two codes may get either, which moves the logits after it. Kernels round
-    # queries and weights to 16 bits besides.
-    assert np.median(np.abs(expected - np.array(found))) < 4 * TOLERANCE
-    assert np.abs(expected - DecoderFormula(model, tensors).logits(ids)[10:]).mean() > 20 * TOLERANCE
+    # queries and weights to 16 bits besides, which is little beside the cache's 8.
+    assert np.median(np.abs(expected - np.array(found))) < 0.025 * moved
 
 
 @pytest.fixture(scope="module")
