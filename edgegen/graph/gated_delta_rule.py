@@ -2,12 +2,11 @@
 operators."""
 
 import struct
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from edgegen.graph.neighbours import Constants, Neighbours
 from edgegen.graph.node import GraphNode, integer_attribute, real_attribute, renamed_attribute, text_of
-from edgegen.graph.ternary import Constants
 
 _ATTRIBUTES = {b"update_rule", b"scale", b"q_num_heads", b"kv_num_heads"}
 
@@ -47,27 +46,16 @@ def with_gated_delta_rule(
     return [replaced.get(node, node) if node else None for node in nodes]
 
 
-class _Finder:
+class _Finder(Neighbours):
     """Looks for what stands around a recurrence."""
-
-    def __init__(self, nodes: Iterable[GraphNode | None], constants: Constants, results: Iterable[bytes]) -> None:
-        self._constants = constants
-        self._made = dict[bytes, GraphNode]()
-        self._readers = dict[bytes, list[GraphNode]]()
-        for node in filter(None, nodes):
-            self._made |= dict.fromkeys(node.outputs, node)
-            for name in node.inputs:
-                self._readers.setdefault(name, []).append(node)
-        self._uses = Counter({name: len(found) for name, found in self._readers.items()})
-        self._uses.update(results)
 
     def keys_of(self, node: GraphNode) -> tuple[int, int] | None:
         """Keys and values of a head: what the shapes around tell; None where they do not."""
-        q, read = self._before(node, b"Reshape"), self._after(node, b"Reshape")
+        q, read = self.alone_before(node, b"Reshape"), self.after(node, b"Reshape")
         if not q or not read:
             return None
         heads, values = self._split_of(read)
-        shape = self._numbers(q, 1)
+        shape = self.numbers(q, 1)
         if len(shape) != 3 or shape[:2] != [0, 0] or not heads or shape[2] % (node.integer(b"q_num_heads") or 1):
             return None
         return shape[2] // (node.integer(b"q_num_heads") or 1), values
@@ -78,9 +66,9 @@ class _Finder:
         found, taken = list[GraphNode](), list[bytes]()
         weights, epsilons = set[bytes](), set[bytes]()
         for at in (0, 1):
-            whole = self._before(node, b"Reshape", at)
-            norm = self._before(whole, b"Norm")
-            split = self._before(norm, b"Reshape")
+            whole = self.alone_before(node, b"Reshape", at)
+            norm = self.alone_before(whole, b"Norm")
+            split = self.alone_before(norm, b"Reshape")
             if not whole or not norm or not split or not self._plain(norm):
                 return kept
             if self._split_of(split) != (node.integer(b"q_num_heads"), sizes[0]):
@@ -98,19 +86,18 @@ class _Finder:
         """The norm of what is read, its weight and the gate; else nothing."""
         numbers = {b"epsilon": real_attribute(b"epsilon", 0.0), b"activation": integer_attribute(b"activation", 0)}
         nothing = _Around((), (), numbers)
-        split = self._after(node, b"Reshape")
-        norm = self._after(split, b"Norm")
-        whole = self._after(norm, b"Reshape")
-        weighed = self._after(whole, b"Mul")
-        gated = self._after(weighed, b"Mul")
+        split = self.after(node, b"Reshape")
+        norm = self.after(split, b"Norm")
+        whole = self.after(norm, b"Reshape")
+        weighed = self.after(whole, b"Mul")
+        gated = self.after(weighed, b"Mul")
         if not split or not norm or not whole or not weighed or not gated or not self._plain(norm):
             return nothing
         heads, values = self._split_of(split)
-        ones, _ = self._constants.get(norm.inputs[1], (b"", ()))
-        shape = self._constants.get(weighed.inputs[1], (b"", ()))[1]
-        fits = values == sizes[1] and ones == struct.pack("<f", 1.0) * values and shape == (heads * values,)
-        active = self._made.get(gated.inputs[1])
-        if not fits or not active or active.op_type != b"Activation" or self._uses[gated.inputs[1]] != 1:
+        ones = self.stored(norm, 1) == struct.pack("<f", 1.0) * values
+        fits = values == sizes[1] and ones and self.shape(weighed.inputs[1]) == (heads * values,)
+        active = self.alone_before(gated, b"Activation", 1)
+        if not fits or not active:
             return nothing
         if active.integer(b"gate_axis") != 0 or len(active.inputs) != 1:
             return nothing
@@ -125,21 +112,5 @@ class _Finder:
 
     def _split_of(self, node: GraphNode) -> tuple[int, int]:
         """The heads that a reshape makes of channels, and the channels of each; zeros where it does another thing."""
-        shape = self._numbers(node, 1)
+        shape = self.numbers(node, 1)
         return (shape[2], shape[3]) if len(shape) == 4 and shape[:2] == [0, 0] and min(shape[2:]) > 0 else (0, 0)
-
-    def _numbers(self, node: GraphNode, at: int) -> list[int]:
-        data = self._constants.get([*node.inputs, b"", b""][at], (b"", ()))[0]
-        return list(struct.unpack(f"<{len(data) // 8}q", data)) if len(data) % 8 == 0 else []
-
-    def _before(self, node: GraphNode | None, op_type: bytes, at: int = 0) -> GraphNode | None:
-        """The node of this type that gives an input, which nothing else reads."""
-        name = node.inputs[at] if node and len(node.inputs) > at else b""
-        found = self._made.get(name)
-        return found if found and found.op_type == op_type and self._uses[name] == 1 else None
-
-    def _after(self, node: GraphNode | None, op_type: bytes) -> GraphNode | None:
-        """The node of this type that alone reads what ``node`` gives, as its first input."""
-        name = node.outputs[0] if node else b""
-        readers = self._readers.get(name, []) if self._uses[name] == 1 else []
-        return readers[0] if readers and readers[0].op_type == op_type and readers[0].inputs[0] == name else None

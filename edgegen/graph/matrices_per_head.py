@@ -1,12 +1,11 @@
 """Matrices of each head in a rewritten graph: what an export writes for them as one of edgegen's operators."""
 
 import struct
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from edgegen.graph.neighbours import Constants, Neighbours
 from edgegen.graph.node import GraphNode, integer_attribute
-from edgegen.graph.ternary import Constants
 
 _MIDDLE = struct.pack("<f", 128.0)
 _ROW_OF_ZEROS = struct.pack("<6q", 0, 0, 0, 0, 1, 0)
@@ -41,29 +40,8 @@ def with_matrices_per_head(
 
 def _found(nodes: Sequence[GraphNode | None], constants: Constants, results: Iterable[bytes]) -> Iterator[_Heads]:
     products = [node for node in nodes if node and node.op_type == b"FusedMatMul"]
-    made = {name: node for node in nodes if node for name in node.outputs} if products else {}
-    readers = dict[bytes, list[GraphNode]]()
-    for node in filter(None, nodes if products else ()):
-        for name in node.inputs:
-            readers.setdefault(name, []).append(node)
-    uses = Counter({name: len(found) for name, found in readers.items()})
-    uses.update(results)
-
-    def before(node: GraphNode | None, op_type: bytes, at: int = 0) -> GraphNode | None:
-        """The node of this type that gives an input."""
-        found = made.get(node.inputs[at]) if node and len(node.inputs) > at else None
-        return found if found and found.op_type == op_type else None
-
-    def after(node: GraphNode | None, op_type: bytes) -> GraphNode | None:
-        """The node of this type that alone reads what ``node`` gives, as its first input."""
-        alone = readers.get(node.outputs[0], []) if node and uses[node.outputs[0]] == 1 else []
-        first = node and alone and alone[0].op_type == op_type and alone[0].inputs[0] == node.outputs[0]
-        return alone[0] if first else None
-
-    def stored(node: GraphNode) -> tuple[bytes, ...]:
-        """The bytes of all inputs but the first, which are constants."""
-        return tuple(constants.get(name, (b"", ()))[0] for name in node.inputs[1:])
-
+    around = Neighbours(nodes if products else (), constants, results)
+    before, after, stored, uses = around.before, around.after, around.stored, around.uses
     for product in products:
         padded, shaped = before(product, b"Pad"), before(product, b"Reshape", 1)
         turned, scaled = before(padded, b"Transpose"), before(shaped, b"Mul")
@@ -73,24 +51,25 @@ def _found(nodes: Sequence[GraphNode | None], constants: Constants, results: Ite
         if not (padded and shaped and turned and scaled and less and scales and wide and cut and last):
             continue
         codes = wide.inputs[0]
-        shape = constants.get(codes, (b"", ()))[1]
-        to = stored(shaped)[0]
-        if len(shape) != 3 or len(to) != 24:
+        shape, to = around.shape(codes), around.numbers(shaped, 1)
+        if len(shape) != 3 or len(to) != 3:
             continue
-        heads, rows, columns = struct.unpack("<3q", to)
+        heads, rows, columns = to
         own = [turned, padded, wide, less, scaled, shaped, product, cut, last]
         as_exported = (
             turned.integers(b"perm") == last.integers(b"perm") == [1, 0, 2]
             and set(product.attributes) == {b"transB"}
             and product.integer(b"transB") == 1
             and not padded.attributes
-            and stored(padded) == (_ROW_OF_ZEROS,)
-            and stored(less) == (_MIDDLE,)
-            and stored(cut) == _ONE_LESS
+            and stored(padded, 1) == _ROW_OF_ZEROS
+            and len(padded.inputs) == 2
+            and stored(less, 1) == _MIDDLE
+            and tuple(stored(cut, at) for at in (1, 2, 3)) == _ONE_LESS
+            and len(cut.inputs) == 4
             and min(heads, rows) > 0
             and shape[0] == heads * rows
             and shape[1] * shape[2] == columns
-            and scales.inputs[0] in constants
+            and around.is_constant(scales.inputs[0])
             and all(uses[node.outputs[0]] == 1 for node in own[:-1])
         )
         if as_exported:

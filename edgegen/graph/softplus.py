@@ -1,12 +1,11 @@
 """Softplus in a rewritten graph: the nodes of its exact formula as one of edgegen's operators."""
 
 import struct
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from edgegen.graph.neighbours import Constants, Neighbours
 from edgegen.graph.node import GraphNode
 from edgegen.graph.norms_and_activations import NEGATIVE_SOFTPLUS, activation
-from edgegen.graph.ternary import Constants
 
 _LAST_AXIS, _SECOND = struct.pack("<q", -1), struct.pack("<q", 1)
 _LAST = (1 << 64) - 1
@@ -20,14 +19,7 @@ def with_softplus(
     and None for the rest of that. ``results``: the graph's outputs."""
     if not any(node and node.op_type == b"LogSoftmax" for node in nodes):
         return list(nodes)
-    made = {name: node for node in nodes if node for name in node.outputs}
-    uses = Counter(name for node in nodes if node for name in node.inputs)
-    uses.update(results)
-
-    def before(node: GraphNode | None, op_type: bytes) -> GraphNode | None:
-        """The node of this type whose result ``node`` alone takes, as its first input."""
-        found = made.get(node.inputs[0]) if node else None
-        return found if found and found.op_type == op_type and uses[found.outputs[0]] == 1 else None
+    around = Neighbours(nodes, constants, results)
 
     def stored(node: GraphNode) -> tuple[bytes, int]:
         """The bytes and the rank of the second input, where that is a constant and the last one."""
@@ -38,9 +30,9 @@ def with_softplus(
     for last in nodes:
         if not last or last.op_type != b"Gather":
             continue
-        logs = before(last, b"LogSoftmax")
-        padded = before(logs, b"Pad")
-        wide = before(padded, b"Unsqueeze")
+        logs = around.alone_before(last, b"LogSoftmax")
+        padded = around.alone_before(logs, b"Pad")
+        wide = around.alone_before(padded, b"Unsqueeze")
         if not (logs and padded and wide):
             continue
         pads, _ = stored(padded)

@@ -1,14 +1,11 @@
 """Ternary matrices of a rewritten graph: rounding of inputs, product and scales as one of edgegen's operators."""
 
 import struct
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from edgegen.graph.neighbours import Constants, Neighbours
 from edgegen.graph.node import GraphNode, integer_attribute
-
-Constants = Mapping[bytes, tuple[bytes, tuple[int, ...]]]
-"""Initializers: their bytes, none where they are in another file, and their shape."""
 
 _STEPS, _LEAST, _ONE = (struct.pack("<f", value) for value in (127.0, 1e-5, 1.0))
 _LAST_AXIS, _ZERO = struct.pack("<q", -1), bytes([128])
@@ -44,29 +41,8 @@ def with_ternary(
 
 def _found(nodes: Sequence[GraphNode | None], constants: Constants, results: Iterable[bytes]) -> Iterator[_Ternary]:
     products = [node for node in nodes if node and node.op_type == b"MatMulInteger"]
-    made = {name: node for node in nodes if node for name in node.outputs} if products else {}
-    readers = dict[bytes, list[GraphNode]]()
-    for node in filter(None, nodes if products else ()):
-        for name in node.inputs:
-            readers.setdefault(name, []).append(node)
-    uses = Counter({name: len(found) for name, found in readers.items()})
-    uses.update(results)
-
-    def before(node: GraphNode | None, op_type: bytes, at: int = 0) -> GraphNode | None:
-        """The node of this type that gives an input."""
-        found = made.get(node.inputs[at]) if node and len(node.inputs) > at else None
-        return found if found and found.op_type == op_type else None
-
-    def after(node: GraphNode | None, op_type: bytes) -> GraphNode | None:
-        """The node of this type that alone reads what ``node`` gives, as its first input."""
-        alone = readers.get(node.outputs[0], []) if node and uses[node.outputs[0]] == 1 else []
-        first = node and alone and alone[0].op_type == op_type and alone[0].inputs[0] == node.outputs[0]
-        return alone[0] if first else None
-
-    def stored(node: GraphNode, at: int) -> bytes:
-        """The bytes of an input that is a constant."""
-        return constants.get([*node.inputs, b"", b""][at], (b"", ()))[0]
-
+    around = Neighbours(nodes if products else (), constants, results)
+    before, after, stored, uses = around.before, around.after, around.stored, around.uses
     for product in products:
         rounded, transposed = before(product, b"QuantizeLinear"), before(product, b"Transpose", 1)
         scaled = before(rounded, b"Mul")
@@ -85,7 +61,7 @@ def _found(nodes: Sequence[GraphNode | None], constants: Constants, results: Ite
         if not (transposed and shaped and values and wide and summed and divided and whole):
             continue
         codes, scales = wide.inputs[0], whole.inputs[1]
-        shape = constants.get(codes, (b"", ()))[1]
+        shape = around.shape(codes)
         biased = after(whole, b"Add")
         biased = biased if biased and biased.inputs[1] in constants else None
         before_product = [sizes, largest, size, factor, scaled, rounded, wide, values, shaped, transposed]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edgegen_export.architecture.components.differential_attention import DifferentialAttention
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.rope import Rope
@@ -22,7 +23,8 @@ ROTATED = [
     pytest.param(config, id=name)
     for name, config in decoders()
     if (own := config.layers[0].attention)
-    and not isinstance(own, LatentAttention)  # whose keys no rows make alone: they are not turned
+    # Those are not turned: keys that no rows make alone, and pairs of keys.
+    and not isinstance(own, LatentAttention | DifferentialAttention)
     and own.rope
     and not own.qk_norm
     and own.clip is None
