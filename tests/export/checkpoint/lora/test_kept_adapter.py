@@ -116,7 +116,7 @@ def _mapped_parts() -> list[tuple[str, int]]:
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
             found.append((line.split(maxsplit=5)[-1], 0))
-        elif line.startswith("Private_Dirty:"):
+        elif line.startswith("Anonymous:"):  # not Private_Dirty: pages of a file just written are dirty, too
             found[-1] = (found[-1][0], 1024 * int(line.split()[1]))
     return found
 
