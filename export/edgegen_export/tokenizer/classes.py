@@ -112,8 +112,8 @@ CLASS_OF_MODEL_TYPE: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "llama mistral mistral3 ministral mixtral phi3 phimoe deepseek_v2 deepseek_v3 persimmon jamba jetmoe "
-            "ernie4_5 ernie4_5_moe arcee deepseek_vl deepseek_vl_hybrid idefics2 idefics3 janus llava llava_next "
-            "llava_next_video llava_onevision video_llava vipllava zamba2"
+            "ernie4_5 ernie4_5_moe arcee deepseek_vl deepseek_vl_hybrid diffllama idefics2 idefics3 janus llava "
+            "llava_next llava_next_video llava_onevision video_llava vipllava zamba2"
         ).split(),
         "LlamaTokenizer",
     ),
