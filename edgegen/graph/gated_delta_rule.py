@@ -55,10 +55,10 @@ class _Finder(Neighbours):
         if not q or not read:
             return None
         heads, values = self._split_of(read)
-        shape = self.numbers(q, 1)
-        if len(shape) != 3 or shape[:2] != [0, 0] or not heads or shape[2] % (node.integer(b"q_num_heads") or 1):
+        q_heads, shape = node.integer(b"q_num_heads") or 1, self.numbers(q, 1)
+        if len(shape) != 3 or shape[:2] != [0, 0] or not heads or shape[2] % q_heads:
             return None
-        return shape[2] // (node.integer(b"q_num_heads") or 1), values
+        return shape[2] // q_heads, values
 
     def units_of(self, node: GraphNode, sizes: tuple[int, int]) -> _Around:
         """The norms of q and k, where both are alike and alone; else nothing."""

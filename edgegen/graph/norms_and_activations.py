@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from edgegen.graph.node import GraphNode, integer_attribute
-from edgegen.graph.protobuf import fields, values
+from edgegen.graph.node import GraphNode, integer_attribute, text_of
+from edgegen.graph.protobuf import fields
 
-_ATTRIBUTE_FLOAT, _ATTRIBUTE_STRING = 2, 4
+_ATTRIBUTE_FLOAT = 2
 _MOST_DIMENSIONS = 8
 
 _GELU, _GELU_TANH, _SILU, _TANH, _RELU, NEGATIVE_SOFTPLUS, _LOGISTIC = range(7)
@@ -66,7 +66,7 @@ def _kind(node: GraphNode) -> int | None:
     """The kind of an activation; None if the node is another operator, or has attributes that ours has not."""
     match node.op_type:
         case b"Gelu":
-            text = next(values(node.attributes.get(b"approximate", b""), _ATTRIBUTE_STRING), b"none")
+            text = text_of(node.attributes.get(b"approximate", b"")) or b"none"
             return {b"none": _GELU, b"tanh": _GELU_TANH}.get(text)
         case b"QuickGelu":
             floats = (whole for at, _, whole in fields(node.attributes.get(b"alpha", b"")) if at == _ATTRIBUTE_FLOAT)

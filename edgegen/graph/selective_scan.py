@@ -3,9 +3,9 @@
 from collections.abc import Sequence, Set
 
 from edgegen.graph.node import GraphNode
-from edgegen.graph.protobuf import fields, integer, packed_integers, values
+from edgegen.graph.protobuf import values
 
-_ATTRIBUTE_GRAPH, _ATTRIBUTE_INTEGERS = 6, 8
+_ATTRIBUTE_GRAPH = 6
 _NODE, _INPUT, _OUTPUT, _VALUE_NAME = 1, 11, 12, 1
 _AXES = {b"scan_input_axes": [1] * 4, b"scan_output_axes": [1]}
 _ATTRIBUTES = {b"body", b"num_scan_inputs", *_AXES}
@@ -19,7 +19,7 @@ def with_selective_scan(node: GraphNode, weights: Set[bytes]) -> GraphNode:
     """
     if node.op_type != b"Scan" or {*node.attributes} != _ATTRIBUTES or node.integer(b"num_scan_inputs") != 4:
         return node
-    if any(_integers(node.attributes[name]) != axes for name, axes in _AXES.items()) or len(node.inputs) != 5:
+    if any(node.integers(name) != axes for name, axes in _AXES.items()) or len(node.inputs) != 5:
         return node
     rate = _rate(next(values(node.attributes[b"body"], _ATTRIBUTE_GRAPH), b""))
     if rate not in weights:
@@ -48,11 +48,3 @@ def _rate(body: bytes) -> bytes:
     own_step, rate = taken(exponent, b"Mul")
     found = [first, own_step, *taken(given, b"Mul"), *taken(outputs[1], b"MatMul")]
     return rate if found == [before, step, column, written, row, outputs[0]] else b""
-
-
-def _integers(attribute: bytes) -> list[int]:
-    found = list[int]()
-    for number, payload, whole in fields(attribute):
-        if number == _ATTRIBUTE_INTEGERS:
-            found += packed_integers(payload) if payload else [integer(whole)]
-    return found
