@@ -52,7 +52,6 @@ typedef struct {
   size_t worker_size;
 } Job;
 
-static size_t rounded_up(size_t size, size_t step) { return (size + step - 1) / step * step; }
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 

@@ -59,8 +59,6 @@ typedef struct {
   atomic_bool all_taken;
 } Job;
 
-static size_t rounded_up(size_t size, size_t step) { return (size + step - 1) / step * step; }
-
 static uint8_t *aligned(uint8_t *memory) { return (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63); }
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }

@@ -43,6 +43,11 @@ OrtStatus *edgegen_read_matrix(const OrtApi *api, const OrtKernelInfo *info, siz
 OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, size_t first, const char *suffix,
                                  int64_t count, Matrix *out);
 
+/* The inputs of an operator whose first is x and whose others are matrices, as BlockMatMul has them. */
+int edgegen_matrix_input_type(const OrtCustomOp *op, size_t index);
+size_t edgegen_matrix_input_count(const OrtCustomOp *op);
+int edgegen_matrix_input_characteristic(const OrtCustomOp *op, size_t index);
+
 /* Reads a norm, of the inputs with its weight, biases and skipped biases; the last two may be left out. */
 OrtStatus *edgegen_read_norm(const OrtApi *api, const OrtKernelInfo *info, const size_t inputs[3], const char *suffix,
                              Norm *out);

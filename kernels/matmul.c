@@ -81,23 +81,23 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
 }
 
 static const char *name(const OrtCustomOp *op) { return (void)op, "BlockMatMul"; }
-static int input_type(const OrtCustomOp *op, size_t index) {
+int edgegen_matrix_input_type(const OrtCustomOp *op, size_t index) {
   static const int TYPES[] = {ORT_FLOAT, ORT_UINT8, ORT_ANY_TYPE, ORT_UINT8, ORT_FLOAT};
   return (void)op, TYPES[index];
 }
-static size_t input_count(const OrtCustomOp *op) { return (void)op, 5; }
-static int input_characteristic(const OrtCustomOp *op, size_t index) {
+size_t edgegen_matrix_input_count(const OrtCustomOp *op) { return (void)op, 5; }
+int edgegen_matrix_input_characteristic(const OrtCustomOp *op, size_t index) {
   return (void)op, index > 2 ? ORT_OPTIONAL : ORT_REQUIRED;
 }
 
 const OrtCustomOp edgegen_block_matmul = {
     EDGEGEN_OPERATOR,
     .GetName = name,
-    .GetInputType = input_type,
-    .GetInputTypeCount = input_count,
+    .GetInputType = edgegen_matrix_input_type,
+    .GetInputTypeCount = edgegen_matrix_input_count,
     .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = edgegen_one_value,
-    .GetInputCharacteristic = input_characteristic,
+    .GetInputCharacteristic = edgegen_matrix_input_characteristic,
     .GetOutputCharacteristic = edgegen_required,
     .CreateKernelV2 = create,
     .KernelComputeV2 = edgegen_run_fused,

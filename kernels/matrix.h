@@ -106,6 +106,8 @@ enum { NARROW_BLOCK = 32, NARROW_PARTS = 8, NARROW_GROUP = LANES * NARROW_BLOCK 
 /* Whether blocks have codes of 3 or 2 bits. */
 static inline bool is_narrow(const Matrix *matrix) { return matrix->bits < 4 && !matrix->ternary; }
 
+static inline size_t rounded_up(size_t size, size_t step) { return (size + step - 1) / step * step; }
+
 static inline size_t input_stride(const Matrix *matrix) {
   return matrix->ternary ? 1 : (matrix->blocks + LANES - 1) / LANES * LANES;
 }

@@ -31,8 +31,6 @@ typedef struct {
   size_t worker_size;
 } Job;
 
-static size_t rounded_up(size_t size, size_t step) { return (size + step - 1) / step * step; }
-
 /* Rounds a head's x, multiplies, and puts each token's result in its place. */
 static void multiply_heads(void *data, size_t call) {
   Job *job = data;
@@ -116,23 +114,15 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
 }
 
 static const char *name(const OrtCustomOp *op) { return (void)op, "BlockMatMulPerHead"; }
-static int input_type(const OrtCustomOp *op, size_t index) {
-  static const int TYPES[] = {ORT_FLOAT, ORT_UINT8, ORT_ANY_TYPE, ORT_UINT8, ORT_FLOAT};
-  return (void)op, TYPES[index];
-}
-static size_t input_count(const OrtCustomOp *op) { return (void)op, 5; }
-static int input_characteristic(const OrtCustomOp *op, size_t index) {
-  return (void)op, index > 2 ? ORT_OPTIONAL : ORT_REQUIRED;
-}
 
 const OrtCustomOp edgegen_block_matmul_per_head = {
     EDGEGEN_OPERATOR,
     .GetName = name,
-    .GetInputType = input_type,
-    .GetInputTypeCount = input_count,
+    .GetInputType = edgegen_matrix_input_type,
+    .GetInputTypeCount = edgegen_matrix_input_count,
     .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = edgegen_one_value,
-    .GetInputCharacteristic = input_characteristic,
+    .GetInputCharacteristic = edgegen_matrix_input_characteristic,
     .GetOutputCharacteristic = edgegen_required,
     .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
