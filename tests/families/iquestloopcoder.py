@@ -3,7 +3,6 @@
 mlx-lm 0.32.2, ``mlx_lm/models/iquestloopcoder.py``.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.export.checkpoint.layouts import write_safetensors
-
-Floats = NDArray[np.float32]
-Numbers = NDArray[np.float64]
+from tests.families.random_tensors import Floats, Numbers, RandomTensors
 
 BASE: dict[str, Any] = {
     "model_type": "iquestloopcoder",
@@ -55,41 +51,29 @@ SEED = 5
 
 def written(variant: str, folder: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, Floats]]:
     """A random checkpoint; ``changes``: of its config."""
-    config, rng = {**BASE, **VARIANTS[variant], **changes}, np.random.default_rng(SEED)
+    config = {**BASE, **VARIANTS[variant], **changes}
     hidden, inner, size = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    tensors: dict[str, Floats] = {}
-
-    def noise(*shape: int) -> Floats:
-        return rng.standard_normal(shape).astype(np.float32)
-
-    def linear(name: str, rows: int, columns: int, *, bias: bool, gain: float = 1.0) -> None:
-        tensors[f"{name}.weight"] = noise(rows, columns) * np.float32(gain / columns**0.5)
-        if bias:
-            tensors[f"{name}.bias"] = 0.3 * noise(rows)
-
-    def norm(name: str) -> None:
-        tensors[f"{name}.weight"] = 1 + 0.3 * noise(hidden)
+    made = RandomTensors(np.random.default_rng(SEED))
+    tensors, noise = made.tensors, made.noise
 
     tensors["model.embed_tokens.weight"] = noise(config["vocab_size"], hidden)
     for i in range(config["num_hidden_layers"]):
         layer, biased = f"model.layers.{i}", config["attention_bias"]
-        norm(f"{layer}.input_layernorm")
-        norm(f"{layer}.post_attention_layernorm")
+        made.norm(f"{layer}.input_layernorm", hidden)
+        made.norm(f"{layer}.post_attention_layernorm", hidden)
         for name, rows in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
-            linear(f"{layer}.self_attn.{name}_proj", rows * size, hidden, bias=biased, gain=1.5)
-        linear(f"{layer}.self_attn.o_proj", hidden, heads * size, bias=biased, gain=1.5)
+            made.linear(f"{layer}.self_attn.{name}_proj", rows * size, hidden, bias=biased, gain=1.5)
+        made.linear(f"{layer}.self_attn.o_proj", hidden, heads * size, bias=biased, gain=1.5)
         for name in ("gate", "up"):
-            linear(f"{layer}.mlp.{name}_proj", inner, hidden, bias=config["mlp_bias"])
-        linear(f"{layer}.mlp.down_proj", hidden, inner, bias=config["mlp_bias"])
+            made.linear(f"{layer}.mlp.{name}_proj", inner, hidden, bias=config["mlp_bias"])
+        made.linear(f"{layer}.mlp.down_proj", hidden, inner, bias=config["mlp_bias"])
         tensors[f"model.gate_projections.{i}.weight"] = 0.4 * noise(heads, size)
         tensors[f"model.gate_projections.{i}.bias"] = 0.5 * noise(heads)
-    norm("model.norm")
+    made.norm("model.norm", hidden)
     if not config["tie_word_embeddings"]:
-        linear("lm_head", config["vocab_size"], hidden, bias=False, gain=2.5)
-    folder.mkdir()
-    write_safetensors(folder / "model.safetensors", tensors)
-    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+        made.linear("lm_head", config["vocab_size"], hidden, bias=False, gain=2.5)
+    made.write(folder, config)
     return config, tensors
 
 

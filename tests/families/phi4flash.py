@@ -4,18 +4,13 @@ Ren et al. 2025, "Decoder-Hybrid-Decoder Architecture for Efficient Reasoning wi
 Ye et al. 2024, "Differential Transformer", arXiv:2410.05258; Gu and Dao 2023, "Mamba", arXiv:2312.00752.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tests.export.checkpoint.layouts import write_safetensors
-
-Floats = NDArray[np.float32]
-Numbers = NDArray[np.float64]
+from tests.families.random_tensors import Floats, Numbers, RandomTensors
 
 BASE: dict[str, Any] = {
     "model_type": "phi4flash",
@@ -73,7 +68,7 @@ SEED = 2
 
 def written(variant: str, folder: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, Floats]]:
     """A random checkpoint; ``changes``: of its config."""
-    config, rng = {**BASE, **VARIANTS[variant], **changes}, np.random.default_rng(SEED)
+    config = {**BASE, **VARIANTS[variant], **changes}
     hidden, heads, kv_heads = config["hidden_size"], config["num_attention_heads"], config["num_key_value_heads"]
     wide, layers, size, inner = (
         config["intermediate_size"],
@@ -82,33 +77,23 @@ def written(variant: str, folder: Path, **changes: Any) -> tuple[dict[str, Any],
         _inner(config),
     )
     state, rank = config["mamba_d_state"], _rank(config)
-    tensors: dict[str, Floats] = {}
-
-    def noise(*shape: int) -> Floats:
-        return rng.standard_normal(shape).astype(np.float32)
-
-    def linear(name: str, rows: int, columns: int, *, bias: bool, gain: float = 1.0) -> None:
-        tensors[f"{name}.weight"] = noise(rows, columns) * np.float32(gain / columns**0.5)
-        if bias:
-            tensors[f"{name}.bias"] = 0.3 * noise(rows)
-
-    def norm(name: str) -> None:
-        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = 1 + 0.3 * noise(hidden), 0.3 * noise(hidden)
+    made = RandomTensors(np.random.default_rng(SEED))
+    tensors, noise = made.tensors, made.noise
 
     def recurrent(attn: str) -> None:
-        linear(f"{attn}.in_proj", 2 * inner, hidden, bias=config["mamba_proj_bias"], gain=1.5)
-        linear(f"{attn}.out_proj", hidden, inner, bias=config["mamba_proj_bias"], gain=2.0)
-        linear(f"{attn}.x_proj", rank + 2 * state, inner, bias=False)
-        linear(f"{attn}.dt_proj", inner, rank, bias=True)
+        made.linear(f"{attn}.in_proj", 2 * inner, hidden, bias=config["mamba_proj_bias"], gain=1.5)
+        made.linear(f"{attn}.out_proj", hidden, inner, bias=config["mamba_proj_bias"], gain=2.0)
+        made.linear(f"{attn}.x_proj", rank + 2 * state, inner, bias=False)
+        made.linear(f"{attn}.dt_proj", inner, rank, bias=True)
         tensors[f"{attn}.conv1d.weight"] = noise(inner, 1, config["mamba_d_conv"])
         if config["mamba_conv_bias"]:
             tensors[f"{attn}.conv1d.bias"] = 0.3 * noise(inner)
-        tensors[f"{attn}.A_log"] = rng.uniform(-2.0, 1.0, (inner, state)).astype(np.float32)
+        made.uniform(f"{attn}.A_log", -2.0, 1.0, inner, state)
         tensors[f"{attn}.D"] = 1 + 0.3 * noise(inner)
 
     def differential(attn: str, rows: int) -> None:
-        linear(f"{attn}.Wqkv", rows * size, hidden, bias=True, gain=2.0)
-        linear(f"{attn}.out_proj", hidden, hidden, bias=True, gain=1.5)
+        made.linear(f"{attn}.Wqkv", rows * size, hidden, bias=True, gain=2.0)
+        made.linear(f"{attn}.out_proj", hidden, hidden, bias=True, gain=1.5)
         for name in ("q1", "k1", "q2", "k2"):
             tensors[f"{attn}.inner_cross_attn.lambda_{name}"] = 0.3 * noise(size)
         tensors[f"{attn}.inner_cross_attn.subln.weight"] = 1 + 0.3 * noise(2 * size)
@@ -116,23 +101,21 @@ def written(variant: str, folder: Path, **changes: Any) -> tuple[dict[str, Any],
     tensors["model.embed_tokens.weight"] = 0.3 * noise(config["vocab_size"], hidden)
     for i in range(layers):
         layer, attn = f"model.layers.{i}", f"model.layers.{i}.attn"
-        norm(f"{layer}.input_layernorm")
-        norm(f"{layer}.post_attention_layernorm")
+        made.norm(f"{layer}.input_layernorm", hidden, bias=True)
+        made.norm(f"{layer}.post_attention_layernorm", hidden, bias=True)
         if i % 2:
             differential(attn, heads + (0 if i > layers // 2 + 1 else 2 * kv_heads))
         elif i > layers // 2:
-            linear(f"{attn}.in_proj", inner, hidden, bias=config["mamba_proj_bias"], gain=1.5)
-            linear(f"{attn}.out_proj", hidden, inner, bias=config["mamba_proj_bias"])
+            made.linear(f"{attn}.in_proj", inner, hidden, bias=config["mamba_proj_bias"], gain=1.5)
+            made.linear(f"{attn}.out_proj", hidden, inner, bias=config["mamba_proj_bias"])
         else:
             recurrent(attn)
-        linear(f"{layer}.mlp.fc1", 2 * wide, hidden, bias=config["mlp_bias"])
-        linear(f"{layer}.mlp.fc2", hidden, wide, bias=config["mlp_bias"])
-    norm("model.final_layernorm")
+        made.linear(f"{layer}.mlp.fc1", 2 * wide, hidden, bias=config["mlp_bias"])
+        made.linear(f"{layer}.mlp.fc2", hidden, wide, bias=config["mlp_bias"])
+    made.norm("model.final_layernorm", hidden, bias=True)
     if not config["tie_word_embeddings"]:
-        linear("lm_head", config["vocab_size"], hidden, bias=config["lm_head_bias"], gain=5.0)
-    folder.mkdir()
-    write_safetensors(folder / "model.safetensors", tensors)
-    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+        made.linear("lm_head", config["vocab_size"], hidden, bias=config["lm_head_bias"], gain=5.0)
+    made.write(folder, config)
     return config, tensors
 
 

@@ -3,18 +3,13 @@
 Peng et al. 2025, "RWKV-7 Goose with Expressive Dynamic State Evolution", arXiv:2503.14456.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tests.export.checkpoint.layouts import write_safetensors
-
-Floats = NDArray[np.float32]
-Numbers = NDArray[np.float64]
+from tests.families.random_tensors import Floats, Numbers, RandomTensors
 
 BASE: dict[str, Any] = {
     "model_type": "rwkv7",
@@ -61,58 +56,42 @@ SEED = 1
 
 def written(variant: str, folder: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, Floats]]:
     """A random checkpoint; ``changes``: of its config."""
-    config, rng = {**BASE, **VARIANTS[variant], **changes}, np.random.default_rng(SEED)
+    config = {**BASE, **VARIANTS[variant], **changes}
     hidden, size = config["hidden_size"], config["head_dim"] or BASE["hidden_size"] // config["num_heads"]
     width = config["intermediate_size"] or 96
-    tensors: dict[str, Floats] = {}
+    made = RandomTensors(np.random.default_rng(SEED))
 
-    def noise(*shape: int) -> Floats:
-        return rng.standard_normal(shape).astype(np.float32)
-
-    def add(name: str, *shape: int, gain: float = 1.0) -> None:
-        tensors[name] = noise(*shape) * np.float32(gain / shape[-1] ** 0.5)
-
-    def norm(name: str, *, bias: bool) -> None:
-        tensors[f"{name}.weight"] = 1 + 0.3 * noise(hidden)
-        if bias:
-            tensors[f"{name}.bias"] = 0.3 * noise(hidden)
-
-    def vector(name: str, least: float, most: float, *shape: int) -> None:
-        tensors[name] = rng.uniform(least, most, shape or (hidden,)).astype(np.float32)
-
-    add("model.embeddings.weight", config["vocab_size"], hidden, gain=8.0)
+    made.matrix("model.embeddings.weight", config["vocab_size"], hidden, gain=8.0)
     for i in range(config["num_hidden_layers"]):
         layer, attn = f"model.layers.{i}", f"model.layers.{i}.attn"
         if i == 0 and config["norm_first"]:
-            norm(f"{layer}.pre_norm", bias=config["norm_bias"])
-        norm(f"{layer}.attn_norm", bias=config["norm_bias"])
-        norm(f"{layer}.ffn_norm", bias=config["norm_bias"])
+            made.norm(f"{layer}.pre_norm", hidden, bias=config["norm_bias"])
+        made.norm(f"{layer}.attn_norm", hidden, bias=config["norm_bias"])
+        made.norm(f"{layer}.ffn_norm", hidden, bias=config["norm_bias"])
         for name in "rwkvag":
-            vector(f"{attn}.x_{name}", 0.0, 1.0, 1, 1, hidden)
-        vector(f"{attn}.k_k", 0.5, 1.0)
-        vector(f"{attn}.k_a", 0.8, 1.2)
-        vector(f"{attn}.r_k", -0.5, 0.5, hidden // size, size)
+            made.uniform(f"{attn}.x_{name}", 0.0, 1.0, 1, 1, hidden)
+        made.uniform(f"{attn}.k_k", 0.5, 1.0, hidden)
+        made.uniform(f"{attn}.k_a", 0.8, 1.2, hidden)
+        made.uniform(f"{attn}.r_k", -0.5, 0.5, hidden // size, size)
         for name in "rkvo":
-            add(f"{attn}.{name}_proj.weight", hidden, hidden, gain=1.5)
+            made.matrix(f"{attn}.{name}_proj.weight", hidden, hidden, gain=1.5)
         for name, key in (("w", "decay"), ("v", "v"), ("a", "a"), ("g", "gate")):
             if name == "v" and i == 0 and variant != "unused mix of the first layer":
                 continue
             rank = config[f"{key}_low_rank_dim"]
-            add(f"{attn}.{name}_lora.lora.0.weight", rank, hidden)
-            add(f"{attn}.{name}_lora.lora.2.weight", hidden, rank, gain=2.0)
+            made.matrix(f"{attn}.{name}_lora.lora.0.weight", rank, hidden)
+            made.matrix(f"{attn}.{name}_lora.lora.2.weight", hidden, rank, gain=2.0)
             if name != "g":
-                vector(f"{attn}.{name}_lora.lora.2.bias", -3.0, 1.0)
-        norm(f"{attn}.g_norm", bias=True)
-        vector(f"{layer}.ffn.x_k", 0.0, 1.0)
-        add(f"{layer}.ffn.key.weight", width, hidden)
-        add(f"{layer}.ffn.value.weight", hidden, width)
-    norm("model.norm", bias=config["norm_bias"])
+                made.uniform(f"{attn}.{name}_lora.lora.2.bias", -3.0, 1.0, hidden)
+        made.norm(f"{attn}.g_norm", hidden, bias=True)
+        made.uniform(f"{layer}.ffn.x_k", 0.0, 1.0, hidden)
+        made.matrix(f"{layer}.ffn.key.weight", width, hidden)
+        made.matrix(f"{layer}.ffn.value.weight", hidden, width)
+    made.norm("model.norm", hidden, bias=config["norm_bias"])
     if not config["tie_word_embeddings"]:
-        add("lm_head.weight", config["vocab_size"], hidden, gain=2.5)
-    folder.mkdir()
-    write_safetensors(folder / "model.safetensors", tensors)
-    (folder / "config.json").write_text(json.dumps(config), "utf-8")
-    return config, tensors
+        made.matrix("lm_head.weight", config["vocab_size"], hidden, gain=2.5)
+    made.write(folder, config)
+    return config, made.tensors
 
 
 def computed(config: Mapping[str, Any], tensors: Mapping[str, Floats], ids: list[int]) -> Floats:

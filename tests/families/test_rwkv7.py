@@ -1,7 +1,7 @@
-"""RWKV-7, which transformers does not have, against its formulas."""
+"""RWKV-7: its sizes, its GGUF files, and what it is refused for."""
 
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,83 +9,15 @@ import numpy as np
 import pytest
 from gguf import MODEL_ARCH, GGUFWriter, get_tensor_name_map
 
-from edgegen.bundle.bundle import Bundle
 from edgegen.errors import CheckpointError, TensorError, UnsupportedModelError
 from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families.rwkv7 import RWKV7
-from edgegen_export.pipeline import export
-from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import export_to, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
-from tests.families.cases import Case
 from tests.families.harness import assert_computes
-from tests.families.long_prompts import (
-    assert_a_prefix_and_proposals_do_not_show,
-    assert_greedy_ids,
-    assert_rows_are_as_if_alone,
-)
-from tests.families.rwkv7 import BASE, VARIANTS, Floats, computed, written
-from tests.families.test_exactness import assert_bit_exact
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_rwkv7_computes_its_formulas(variant: str, tmp_path: Path) -> None:
-    config, tensors = written(variant, tmp_path / "checkpoint")
-    ids: list[int] = np.random.default_rng(0).integers(3, 96, 50).tolist()
-    judge = partial(computed, config, tensors)
-    bundle = export_to(tmp_path / "checkpoint", tmp_path / "bundle")
-    assert judge(ids).std() > 0.5
-    assert_computes(runner_of(bundle), judge, ids)
-
-
-Exported = Callable[[Scheme], Bundle]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], dict[str, Floats]]:
-    folder = tmp_path_factory.mktemp("rwkv7") / "checkpoint"
-    return folder, *written("base", folder)
-
-
-@pytest.fixture(scope="module")
-def exported(
-    model: tuple[Path, dict[str, Any], dict[str, Floats]], tmp_path_factory: pytest.TempPathFactory
-) -> Exported:
-    @cache
-    def made(scheme: Scheme) -> Bundle:
-        bundle, report = export(str(model[0]), tmp_path_factory.mktemp("rwkv7") / scheme, scheme=scheme)
-        assert report.preferred.mean_kl < {"fp32": 1e-6, "int8": 0.05, "int4": 1.0}[scheme]
-        return bundle
-
-    return made
-
-
-def test_prompts_of_many_lengths_get_the_ids_of_the_formulas(
-    model: tuple[Path, dict[str, Any], dict[str, Floats]], exported: Exported
-) -> None:
-    assert_greedy_ids(exported("fp32"), partial(computed, *model[1:]))
-
-
-@pytest.mark.parametrize("scheme", ["int8", "int4"])
-def test_rows_of_many_lengths_are_as_if_alone(scheme: Scheme, exported: Exported) -> None:
-    assert_rows_are_as_if_alone(exported(scheme))
-
-
-@pytest.mark.parametrize("scheme", ["int8", "int4"])
-def test_quantized_is_bit_exact(scheme: Scheme, exported: Exported) -> None:
-    assert_bit_exact(exported(scheme), Case("rwkv7", "base", BASE))
-
-
-def test_a_prefix_is_reused_and_proposals_do_not_show(exported: Exported) -> None:
-    assert_a_prefix_and_proposals_do_not_show(exported("int8"))
-
-
-def test_states_are_all_that_is_kept(exported: Exported) -> None:
-    (variant,) = exported("int8").manifest.variants
-    assert not variant.kv.layers
-    assert [(state.layer, state.kind) for state in variant.kv.states] == [(i // 3, "fixed") for i in range(9)]
-    assert variant.kv.bytes_per_row == 3 * (64 + 4 * 16 * 16 + 64) * 4
+from tests.families.random_tensors import Floats
+from tests.families.rwkv7 import BASE, computed, written
 
 
 def test_the_published_sizes_give_the_published_number_of_parameters() -> None:
@@ -165,8 +97,8 @@ def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Floa
     return path
 
 
-def test_a_gguf_file_is_read(model: tuple[Path, dict[str, Any], dict[str, Floats]], tmp_path: Path) -> None:
-    _, config, tensors = model
+def test_a_gguf_file_is_read(tmp_path: Path) -> None:
+    config, tensors = written("base", tmp_path / "checkpoint")
     file = write_gguf(tmp_path / "model.gguf", config, tensors)
     read = Checkpoint.open(str(file)).tensors
     assert {name for name in read if name not in tensors} == {
@@ -180,9 +112,8 @@ def test_a_gguf_file_is_read(model: tuple[Path, dict[str, Any], dict[str, Floats
     assert_computes(runner_of(bundle), partial(computed, config, tensors), ids)
 
 
-def test_a_gguf_file_of_other_shifts_is_refused(
-    model: tuple[Path, dict[str, Any], dict[str, Floats]], tmp_path: Path
-) -> None:
-    file = write_gguf(tmp_path / "model.gguf", *model[1:], token_shift_count=1)
+def test_a_gguf_file_of_other_shifts_is_refused(tmp_path: Path) -> None:
+    config, tensors = written("base", tmp_path / "checkpoint")
+    file = write_gguf(tmp_path / "model.gguf", config, tensors, token_shift_count=1)
     with pytest.raises(CheckpointError, match=r"rwkv7\.token_shift_count"):
         Checkpoint.open(str(file))
