@@ -15,8 +15,11 @@ from edgegen import LLM
 from edgegen.model.kernels import describe_kernels
 
 MOST_IDS = 120
-DIGEST = "f9a56de1e6a438eb"
-"""Of the embedded model's next ids after the prompt, taken greedily."""
+PROMPT = "One day, a boy named Tim"
+"""One whose ids are chosen by some margin: stock operators round differently on every processor."""
+
+DIGEST = "bbd5f415f78ed587"
+"""Of the embedded model's next ids after the prompt, taken greedily: its story ends before the most."""
 
 LIBRARY = "edgegen_kernels."
 
@@ -31,7 +34,7 @@ def main() -> None:
     chosen = parser.parse_args()
 
     with LLM.load() as llm:
-        ids = llm.generate("Once upon a time", max_new_tokens=MOST_IDS, temperature=0.0).token_ids
+        ids = llm.generate(PROMPT, max_new_tokens=MOST_IDS, temperature=0.0).token_ids
         mapped = _mapped_libraries() if sys.platform == "linux" else None
     computes = describe_kernels()
     own = not computes.startswith("stock")

@@ -33,9 +33,8 @@ def test_the_embedded_model_is_what_its_checkpoint_exports_to(tmp_path: Path) ->
         if name.endswith((".onnx", "parity.json", "reference.npz", "weights.data", "moves.safetensors")):
             continue
         assert embedded.files[name] == again.files[name], name
-    # It was calibrated on a text sampled when attention over an int8 KV cache had other bits, which has other factors.
-    weights = [np.fromfile(one.file(one.variant.weights), np.uint8).astype(np.int16) for one in (bundle, exported)]
-    assert np.mean(np.abs(weights[0] - weights[1]) > 8) < 0.05
+    weights = [np.fromfile(one.file(one.variant.weights), np.uint8) for one in (bundle, exported)]
+    assert np.mean(weights[0] != weights[1]) < 0.001
     assert (embedded.model, embedded.quantization, embedded.variants) == (
         again.model,
         again.quantization,
