@@ -42,7 +42,8 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_frozen_app_writes_what_the_program_writes(frozen: Path) -> None:
+def test_a_frozen_app_writes_what_the_program_writes(frozen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(APP)])
     with redirect_stdout(StringIO()) as written:
         runpy.run_path(str(APP))
     done = run(frozen / "frozen_app")
