@@ -269,12 +269,14 @@ class FamilyLoader:
         bound: Mapping[str, LazyTensor],
     ) -> tuple[BoundHead | None, list[str]]:
         """The multi-token prediction head of the checkpoint, where there is one; and why it is left out, if it is."""
-        if not self._with_head or architecture.draft_head is None:
+        if not self._with_head:
             return None, []
+        if checkpoint.unread_head:
+            return None, [f"its multi-token prediction head is left out: {checkpoint.unread_head}"]
         found, problem = bind_draft_head(architecture, config, checkpoint.tensors, bound)
         if problem:
             return None, [f"its multi-token prediction head is left out: {problem}"]
-        if not found:
+        if not found or architecture.draft_head is None:
             return None, []
         decoder = architecture.draft_head.config(config)
         return BoundHead(decoder, folded(decoder, found)), []

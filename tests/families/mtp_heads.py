@@ -13,6 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen import EngineOptions
+from edgegen.bundle.bundle import Bundle
+from edgegen.model.in_place_runner import InPlaceRunner
+from edgegen.model.kv_cache import KVCache
+from edgegen.model.loading import open_graphs
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES
@@ -123,6 +128,26 @@ class ReferenceHead:
             made = made if torch.is_tensor(made) else made[0]
             final = norm(made)
             return model.lm_head(final)[0].numpy(), (final if self._head.normed_output else made)[0].numpy()
+
+
+def head_runner(bundle: Bundle) -> InPlaceRunner:
+    """The head of ``bundle``, running."""
+    head, model = bundle.manifest.mtp, bundle.manifest.model
+    assert head is not None
+    return InPlaceRunner(open_graphs(bundle, head, EngineOptions(threads=1)), head, model.vocab_size, 256)
+
+
+def run_head(runner: InPlaceRunner, ids: list[int], hidden: Array, cache: KVCache | None = None) -> tuple[Array, Array]:
+    """The logits [vocab] after the last of ``ids``, and the hidden states [tokens, size], a copy.
+
+    ``cache``: what the head has read before; an empty one where there is none.
+    """
+    if cache is None:
+        cache = runner.new_cache()
+        cache.reserve(1, len(ids))
+    found = list[Array]()
+    logits = runner.prefill(cache, 0, ids, lambda one: found.append(one.copy()), hidden)
+    return logits, found[0]
 
 
 def write_with_head(head: Head, folder: Path) -> ReferenceHead:

@@ -11,16 +11,14 @@ import pytest
 from bench.studies.mtp import opened
 from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
-from edgegen.model.in_place_runner import InPlaceRunner
-from edgegen.model.kv_cache import KVCache
-from edgegen.model.loading import open_graphs, open_runner
+from edgegen.model.loading import open_runner
 from edgegen.speculation.mtp_head import LEAST_READ, open_mtp_head
 from edgegen.speculation.sources import Speculate
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener, export_to
 from tests.export.checkpoint.layouts import write_safetensors
-from tests.families.mtp_heads import HEADS, Head, ReferenceHead, write_with_head
+from tests.families.mtp_heads import HEADS, Head, ReferenceHead, head_runner, run_head, write_with_head
 
 
 @dataclass(frozen=True)
@@ -40,19 +38,6 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Subject(head, folder / "checkpoint", reference, export_to(folder / "checkpoint", folder / "bundle"))
 
 
-def head_of(bundle: Bundle) -> InPlaceRunner:
-    head, model = bundle.manifest.mtp, bundle.manifest.model
-    assert head is not None
-    return InPlaceRunner(open_graphs(bundle, head, EngineOptions(threads=1)), head, model.vocab_size, 256)
-
-
-def run(runner: InPlaceRunner, cache: KVCache, ids: list[int], hidden: Any) -> tuple[Any, Any]:
-    """The logits [vocab] after the last of ``ids``, and the hidden states [tokens, size], a copy."""
-    found = list[Any]()
-    logits = runner.prefill(cache, 0, ids, lambda one: found.append(one.copy()), hidden)
-    return logits, found[0]
-
-
 def some_ids(bundle: Bundle, count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, bundle.manifest.model.vocab_size, count).tolist()
 
@@ -62,12 +47,12 @@ def test_the_head_computes_what_the_formulas_say(subject: Subject, chunk: int) -
     ids = some_ids(subject.bundle, 17)
     hidden = subject.reference.hidden(np.array(ids))
     expected, expected_hidden = subject.reference.run(np.array(ids[1:]), hidden[:-1])
-    runner = head_of(subject.bundle)
+    runner = head_runner(subject.bundle)
     cache = runner.new_cache()
     cache.reserve(1, 16)
     for start in range(0, 16, chunk):
         part = slice(start, start + chunk)
-        logits, found = run(runner, cache, ids[1:][part], hidden[part])
+        logits, found = run_head(runner, ids[1:][part], hidden[part], cache)
         np.testing.assert_allclose(logits, expected[start + chunk - 1], rtol=0, atol=1e-3)
         np.testing.assert_allclose(found, expected_hidden[part], rtol=0, atol=1e-3)
 
@@ -79,10 +64,8 @@ def test_a_quantized_head_is_near(subject: Subject, scheme: Any, tmp_path: Path)
     ids = some_ids(bundle, 17)
     hidden = subject.reference.hidden(np.array(ids))
     expected, expected_hidden = subject.reference.run(np.array(ids[1:]), hidden[:-1])
-    runner = head_of(bundle)
-    cache = runner.new_cache()
-    cache.reserve(1, 16)
-    logits, found = run(runner, cache, ids[1:], hidden[:-1])
+    runner = head_runner(bundle)
+    logits, found = run_head(runner, ids[1:], hidden[:-1])
     most = {"int8": 0.1, "int4": 0.6}[scheme]
     assert np.std(logits - expected[-1]) < most * np.std(expected[-1])
     assert np.std(found - expected_hidden) < most * np.std(expected_hidden)

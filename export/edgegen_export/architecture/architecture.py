@@ -32,7 +32,8 @@ class Architecture:
     ``prefixes``: optional prefixes of all tensor names. ``renamed``: parts of tensor names that some files have, each
     with what stands for it here. ``ignored``: patterns of tensor names that hold no weight.
     ``drafts``: a tensor, a template, that only layers behind the last one have: they propose further tokens, and are no
-    layers of the model. ``draft_head``: where the first of these is.
+    layers of the model. ``heads``: patterns of names of tensors of such layers that lie elsewhere. ``draft_head``:
+    where the first of these is; None where what they compute is not known.
     ``variant``: other ``tensors``, for checkpoints where a tensor's name ends as said; a function of its shape too.
     ``inside``: what this is around the language model that a ``config.json`` has inside; nothing is read before.
     """
@@ -46,6 +47,7 @@ class Architecture:
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: tuple[str, ...] = ()
     drafts: str = ""
+    heads: tuple[str, ...] = ()
     draft_head: DraftHead | None = None
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     variant: tuple[str, Callable[[DecoderConfig, Shape], TensorMap]] | None = None

@@ -87,14 +87,17 @@ def bind_draft_head(
     bound: Mapping[str, LazyTensor],
 ) -> tuple[dict[str, LazyTensor], str]:
     """The tensors of the multi-token prediction head under our names, embedding and head of the model, which are
-    ``bound``, among them; and why the checkpoint's head cannot be used, where it cannot.
+    ``bound``, among them; and why the checkpoint's head is not used, where it is not.
 
     Empty where the checkpoint has no such head: a model is no worse without one.
     """
     head = architecture.draft_head
+    found, _ = _without_prefix(replace(architecture, heads=()), theirs)
     if head is None:
-        return {}, ""
-    found, _ = _without_prefix(replace(architecture, ignored=()), theirs)
+        drafts = set(found) - set(_without_drafts(architecture, config, _without_prefix(architecture, theirs)[0]))
+        if not drafts:
+            return {}, ""
+        return {}, f"{min(drafts)} and {len(drafts) - 1} more: heads of {architecture.model_types[0]} are not read"
     own, different = head.find(config, found, bound)
     if not own:
         return {}, ""
@@ -150,7 +153,7 @@ def _without_prefix(
     architecture: Architecture, theirs: Mapping[str, LazyTensor]
 ) -> tuple[dict[str, LazyTensor], list[str]]:
     """The checkpoint's tensors without prefix and without ignored ones; duplicate names become problems."""
-    ignored = re.compile("|".join(architecture.ignored) or r"(?!)")
+    ignored = re.compile("|".join((*architecture.ignored, *architecture.heads)) or r"(?!)")
     found: dict[str, LazyTensor] = {}
     clashes: list[str] = []
     for full_name, tensor in theirs.items():

@@ -38,6 +38,7 @@ class Checkpoint:
     ``listing``: the folder; or the GGUF file and no names, where nothing else belongs to it. ``gguf``: the name of the
     GGUF file that holds the weights; ``metadata``: what it says, as plain Python values by key; config and tensors are
     the original's. ``stand_ins``: files that take the place of those of the same name in the folder; None hides one.
+    ``unread_head``: why the file's multi-token prediction head is not among the tensors, where it is not.
     """
 
     listing: Listing = field(repr=False)
@@ -47,6 +48,7 @@ class Checkpoint:
     gguf: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     stand_ins: Mapping[str, Path | None] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    unread_head: str = ""
 
     @classmethod
     def open(
@@ -104,7 +106,15 @@ class Checkpoint:
         original = read_original(gguf)
         check_config(original.config)
         tensors = MappingProxyType(original_tensors(gguf, original))
-        return cls(listing, source, original.config, tensors, gguf.path.name, MappingProxyType(gguf.metadata))
+        return cls(
+            listing,
+            source,
+            original.config,
+            tensors,
+            gguf.path.name,
+            MappingProxyType(gguf.metadata),
+            unread_head=original.left_out,
+        )
 
     @classmethod
     def _of_safetensors(

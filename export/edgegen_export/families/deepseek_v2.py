@@ -14,6 +14,7 @@ from edgegen_export.families.experts import (
     with_experts,
     without_experts,
 )
+from edgegen_export.families.glm4_moe import DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 from edgegen_export.families.llama import LLAMA_IGNORED, LLAMA_PREFIXES
 
@@ -67,5 +68,6 @@ DEEPSEEK_V2 = Architecture(
     },
     prefixes=LLAMA_PREFIXES,
     ignored=LLAMA_IGNORED,
+    drafts=DRAFTS,
     aliases={"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"},
 )

@@ -76,7 +76,7 @@ ERNIE4_5_MOE = Architecture(
         "moe_norm_min": 1e-12,
     },
     prefixes=LLAMA_PREFIXES,
-    ignored=(r"mtp.*",),  # layers that propose further tokens
+    heads=(r"mtp.*",),
     aliases={
         "moe_num_experts": "num_experts",
         "num_local_experts": "num_experts",

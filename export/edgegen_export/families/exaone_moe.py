@@ -44,6 +44,6 @@ EXAONE_MOE = Architecture(
         "topk_group": 1,
     },
     prefixes=LLAMA_PREFIXES,
-    ignored=(r"mtp.*",),  # layers that propose further tokens
+    heads=(r"mtp.*",),
     aliases={"num_local_experts": "num_experts"},
 )

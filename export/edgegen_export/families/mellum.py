@@ -52,6 +52,6 @@ MELLUM = Architecture(
         },
     },
     prefixes=LLAMA_PREFIXES,
-    ignored=(r"mtp\..*",),  # layers that propose further tokens
+    heads=(r"mtp\..*",),
     aliases={"num_local_experts": "num_experts"},
 )

@@ -24,6 +24,6 @@ MIMO = replace(
     QWEN2,
     model_types=("mimo",),
     classes=("MiMoForCausalLM",),
-    ignored=(r"mtp_layers\..*",),
+    heads=(r"mtp_layers\..*",),
     draft_head=DRAFT_HEAD,
 )

@@ -194,7 +194,7 @@ NEMOTRON_H = Architecture(
         "norm_topk_prob": True,
     },
     prefixes=("", "model.", "backbone."),
-    ignored=(r"mtp\..*",),  # layers that propose further tokens
+    heads=(r"mtp\..*",),
     aliases={
         "attention_head_dim": "head_dim",
         "layer_types": "layers_block_type",

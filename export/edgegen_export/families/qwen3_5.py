@@ -125,7 +125,7 @@ def read_qwen3_5_with_vision(read: ConfigReader) -> DecoderConfig:
     return read_inside_vision(read, read_qwen3_5, DEFAULTS)
 
 
-IGNORED = (r"mtp\..*",)
+HEADS = (r"mtp\..*",)
 """Layers that propose further tokens."""
 
 DRAFT_HEAD = DraftHead(
@@ -136,11 +136,12 @@ DRAFT_HEAD = DraftHead(
         "draft_hidden_norm": "mtp.pre_fc_norm_hidden",
         "final_norm": "mtp.norm",
     },
+    shared={"embed": "mtp.embed_tokens", "head": "mtp.shared_head.head"},
 )
 """The first of them."""
 
 VISION_PREFIXES = ("", "model.language_model.", "language_model.model.", "model.")
-VISION_IGNORED = (r"(model\.)?visual\..*", *IGNORED)
+VISION_IGNORED = (r"(model\.)?visual\..*",)
 
 QWEN3_5 = Architecture(
     model_types=("qwen3_5_text",),
@@ -149,7 +150,7 @@ QWEN3_5 = Architecture(
     tensors=tensors,
     defaults=DEFAULTS,
     prefixes=LLAMA_PREFIXES,
-    ignored=IGNORED,
+    heads=HEADS,
     draft_head=DRAFT_HEAD,
 )
 
@@ -160,5 +161,6 @@ QWEN3_5_WITH_VISION = Architecture(
     tensors=tensors,
     prefixes=VISION_PREFIXES,
     ignored=VISION_IGNORED,
+    heads=HEADS,
     draft_head=DRAFT_HEAD,
 )

@@ -57,7 +57,7 @@ QWEN3_5_MOE = Architecture(
         "num_experts_per_tok": 8,
     },
     prefixes=LLAMA_PREFIXES,
-    ignored=qwen3_5.IGNORED,
+    heads=qwen3_5.HEADS,
     draft_head=qwen3_5.DRAFT_HEAD,
     aliases={"num_local_experts": "num_experts"},
     variant=("experts.gate_up_proj", stacked_tensors),

@@ -61,7 +61,7 @@ QWEN3_NEXT = Architecture(
         "norm_topk_prob": True,
     },
     prefixes=LLAMA_PREFIXES,
-    ignored=qwen3_5.IGNORED,
+    heads=qwen3_5.HEADS,
     draft_head=qwen3_5.DRAFT_HEAD,
     aliases={"num_local_experts": "num_experts"},
 )

@@ -134,6 +134,9 @@ def _inside(
         prefixes=tuple(dict.fromkeys(before + prefix for before in OUTER_PREFIXES for prefix in model.prefixes)),
         ignored=(*model.ignored, *LEFT_OUT),
         variant=model.variant,
+        drafts=model.drafts,
+        heads=model.heads,
+        draft_head=model.draft_head,
         inside=None,
     )
 

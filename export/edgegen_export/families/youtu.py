@@ -3,6 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.glm4_moe import DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 from edgegen_export.families.llama import LLAMA_PREFIXES
 
@@ -29,4 +30,5 @@ YOUTU = Architecture(
         "tie_word_embeddings": True,
     },
     prefixes=LLAMA_PREFIXES,
+    drafts=DRAFTS,
 )

@@ -54,7 +54,7 @@ def write_gguf(
     for step in case.rearrange:
         arrays = step(config, arrays)
     arch = {name: number for number, name in MODEL_ARCH_NAMES.items()}[case.named_like or case.arch]
-    names = get_tensor_name_map(arch, config.num_hidden_layers)
+    names = get_tensor_name_map(arch, config.num_hidden_layers + 1)  # a layer may propose further tokens
     writer = GGUFWriter(path, case.arch)
     for describe in case.describe:
         describe(writer, config)

@@ -318,6 +318,10 @@ def tiled_values(config: Any, arrays: Arrays) -> Arrays:
     return result
 
 
+def layers_of(config: Any) -> int:
+    return config.num_hidden_layers
+
+
 def with_drafts(writer: GGUFWriter, config: Any) -> None:
     """A layer that proposes further tokens, counted among the others."""
     writer.add_block_count(config.num_hidden_layers + 1)

@@ -65,8 +65,14 @@ def _given(config: dict[str, Any]) -> dict[str, Any]:
 def written(case: Case, folder: Path, more: Family | None = None) -> Path:
     family = more or _family_of(case)
     assert family
+    checkpoint_of(case, folder / "checkpoint")
+    return file_of(case, folder, family)
+
+
+def file_of(case: Case, folder: Path, family: Family) -> Path:
+    """The file of the checkpoint in ``folder``/checkpoint."""
     shape = GgufCase(family.arch, "", "", {}, family.describe, family.rearrange, named_like=family.named_like)
-    return write_gguf(folder / "model.gguf", shape, Stored(case, checkpoint_of(case, folder / "checkpoint")))
+    return write_gguf(folder / "model.gguf", shape, Stored(case, folder / "checkpoint"))
 
 
 @pytest.mark.parametrize("case", SAID, ids=str)
@@ -97,14 +103,6 @@ def _case(family: str) -> Case:
 def _changed(family: str, *describe: Describe, rearrange: tuple[Rearrange, ...] = ()) -> Family:
     usual = FAMILIES_OF_FILES[family]
     return replace(usual, describe=(*usual.describe, *describe), rearrange=(*usual.rearrange, *rearrange))
-
-
-def test_layers_that_propose_further_tokens_are_left(tmp_path: Path) -> None:
-    family = _changed("qwen3_5_text", steps.with_drafts, rearrange=(steps.a_draft_layer,))
-    checkpoint = Checkpoint.open(str(written(_case("qwen3_5_text"), tmp_path, family)))
-    assert checkpoint.config["num_hidden_layers"] == len(checkpoint.config["layer_types"]) == 4
-    original = Checkpoint.open(str(tmp_path / "checkpoint"))
-    assert set(checkpoint.tensors) == set(original.tensors)
 
 
 def test_a_draft_layer_of_ling_has_keys_and_is_left(tmp_path: Path) -> None:

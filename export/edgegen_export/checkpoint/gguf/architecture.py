@@ -23,6 +23,18 @@ LAYER_NORM_EPS, RMS_NORM_EPS = "attention.layer_norm_epsilon", "attention.layer_
 
 
 @dataclass(frozen=True, slots=True)
+class DraftLayer:
+    """The first layer behind the last one, which proposes further tokens, as the original has it.
+
+    ``modules``: what that layer has beside those of others. ``prefix``: what the names of its own tensors begin with,
+    where that is not what those of other layers do.
+    """
+
+    modules: Modules
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GgufArchitecture:
     """``model_type`` and ``hf_class`` of the original's ``config.json``, and how the rest of it is read.
 
@@ -32,7 +44,8 @@ class GgufArchitecture:
     ``joined``: tensors of the original that the file has in parts, which ``modules`` name.
     ``stacks``: modules of the original, ``{stack}`` in ``modules``, that have the file's layers one after the other, as
     many each as its config says under ``num_layers_per_stack``.
-    ``variant``: another description, for files that have the tensor named first.
+    ``variant``: another description, for files that have the tensor named first. ``draft``: the original's
+    multi-token prediction head; None where none is known.
     """
 
     model_type: str
@@ -46,6 +59,7 @@ class GgufArchitecture:
     joined: tuple[Joined, ...] = ()
     stacks: tuple[str, ...] = ()
     variant: tuple[str, GgufArchitecture] | None = None
+    draft: DraftLayer | None = None
 
 
 def modules(top: Modules, layer: Modules, prefix: str) -> Modules:

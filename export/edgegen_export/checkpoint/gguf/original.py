@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from edgegen.errors import CheckpointError, UnsupportedModelError, did_you_mean, one_or_list
-from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
+from edgegen_export.checkpoint.gguf.architecture import DraftLayer, GgufArchitecture
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
+from edgegen_export.checkpoint.gguf.architectures.llama_like import PREFIX
 from edgegen_export.checkpoint.gguf.config_rules import ROPE_FACTORS
 from edgegen_export.checkpoint.gguf.file import GgufFile
 from edgegen_export.checkpoint.gguf.header import ARCHITECTURE
@@ -21,12 +22,15 @@ _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _SHOWN = 60
 """How much of an unknown name is repeated."""
 _LAYER = re.compile(r"blk\.(\d+)\.")
+_DRAFT_INPUT = "nextn.eh_proj.weight"
+"""What every layer that proposes further tokens has."""
 _BOS, _PAD = "bos_token_id", "padding_token_id"
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, of a turn, of a message
 
 
 class Original(NamedTuple):
-    """``heads``: what the tensors' layouts depend on. ``drafts``: layers that propose more tokens, which are left."""
+    """``heads``: what the tensors' layouts depend on. ``drafts``: layers behind the last one, which propose further
+    tokens. ``left_out``: why these are not read, where they are not."""
 
     config: dict[str, Any]
     architecture: GgufArchitecture
@@ -34,6 +38,12 @@ class Original(NamedTuple):
     tied: bool
     layers: int
     drafts: range
+    left_out: str = ""
+
+    @property
+    def draft(self) -> DraftLayer | None:
+        """The first of these, where it is read."""
+        return None if self.left_out or not self.drafts else self.architecture.draft
 
 
 def read_original(gguf: GgufFile) -> Original:
@@ -67,7 +77,30 @@ def read_original(gguf: GgufFile) -> Original:
         config |= rule(read)
     heads, layers = read.heads._replace(net=read.net), config.get("num_hidden_layers", read.layers)
     read.finish()
-    return Original(config | _token_ids(gguf), architecture, heads, tied, layers, range(layers, read.layers))
+    drafts = range(layers, read.layers)
+    left_out = _unread_drafts(gguf, architecture, drafts)
+    return Original(config | _token_ids(gguf), architecture, heads, tied, layers, drafts, left_out)
+
+
+def _unread_drafts(gguf: GgufFile, architecture: GgufArchitecture, drafts: range) -> str:
+    """Why the layers that propose further tokens are not read, in words; empty where they are, or there are none.
+
+    Raises ``CheckpointError`` for a file that has nothing else.
+    """
+    if not drafts:
+        return ""
+    first, arch = f"blk.{drafts.start}.", gguf.metadata[ARCHITECTURE]
+    names = sorted(name for name in gguf.tensors if name.startswith(first))
+    if names and not any(name.startswith("blk.0.") for name in gguf.tensors):
+        raise CheckpointError(
+            f"{gguf.path} has a multi-token prediction head alone: give the file of the model, with the head in it"
+        )
+    if not names:
+        return f"{arch}.nextn_predict_layers = {len(drafts)}, and the file has no tensor of such a layer"
+    if architecture.draft is None:
+        beside = next((name for name in names if ".nextn." in name), names[0])
+        return f"{beside} and {len(names) - 1} more: heads in files of {arch} are not read"
+    return "" if first + _DRAFT_INPUT in gguf.tensors else f"{first}{_DRAFT_INPUT}: missing"
 
 
 def _stem(name: str) -> str:
@@ -83,20 +116,24 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
     """
     tensors: dict[str, LazyTensor] = {}
     problems: list[str] = []
+    draft = original.draft
+    draft_modules = {**original.architecture.modules, **(draft.modules if draft else {})}
     for name, tensor in gguf.tensors.items():
         if name in ROPE_FACTORS or (name == _HEAD and original.tied):
             continue
         layer = _LAYER.match(name)
-        if layer is not None and int(layer[1]) in original.drafts:
+        proposes = layer is not None and int(layer[1]) in original.drafts
+        if layer is not None and proposes and (draft is None or int(layer[1]) != original.layers):
             continue
+        modules = draft_modules if proposes else original.architecture.modules
         whole = _LAYER.sub("blk.{i}.", name)
         template, _, parameter = whole.rpartition(".")
-        if whole in original.architecture.modules:  # some vectors have no name of a parameter
+        if whole in modules:  # some vectors have no name of a parameter
             template, parameter = whole, ""
-        found = original.architecture.modules.get(template)
+        found = modules.get(template)
         place = _place(layer, original)
         if found is None or place is None or parameter not in ("weight", "bias", ""):
-            near = did_you_mean(template, original.architecture.modules) if found is None else ""
+            near = did_you_mean(template, modules) if found is None else ""
             problems.append(f"{name}: not a tensor of {gguf.metadata[ARCHITECTURE]}{near}")
             continue
         layout: Layout = Same(found) if isinstance(found, str) else found
@@ -119,7 +156,13 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
             tensors[theirs.replace("{i}", str(i))] = LazyTensor.from_array(np.full(shape, number, np.float32))
     if problems:
         raise CheckpointError(f"{gguf.path}: {one_or_list(problems)}")
-    return tensors
+    if draft is None or not draft.prefix:
+        return tensors
+    layer = PREFIX.replace("{i}", str(original.layers))
+    return {
+        draft.prefix + name.removeprefix(layer) if name.startswith(layer) else name: tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def _place(layer: re.Match[str] | None, original: Original) -> tuple[str, str] | None:
@@ -134,7 +177,7 @@ def _place(layer: re.Match[str] | None, original: Original) -> tuple[str, str] |
 def _join(tensors: dict[str, LazyTensor], joined: Joined, original: Original) -> list[str]:
     """Put the original's tensor in the place of its parts, in every layer that has them; what is wrong with them."""
     problems: list[str] = []
-    for i in range(original.layers):
+    for i in range(original.layers + bool(original.draft)):
         parts = {name: tensors.pop(name.replace("{i}", str(i)), None) for name in joined.parts}
         there = [part for part in parts.values() if part is not None]
         theirs = joined.theirs.replace("{i}", str(i))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import DraftLayer, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.experts import (
     MIXTRAL_EXPERTS,
     QWEN_EXPERTS,
@@ -79,6 +79,23 @@ def without_drafts(read: MetadataReader) -> Entries:
     return {"num_hidden_layers": max(1, read.layers - drafts)}
 
 
+NEXTN = DraftLayer(
+    modules(
+        {},
+        {
+            "nextn.eh_proj": "eh_proj",
+            "nextn.enorm": "enorm",
+            "nextn.hnorm": "hnorm",
+            "nextn.shared_head_norm": "shared_head.norm",
+            "nextn.embed_tokens": "embed_tokens",
+            "nextn.shared_head_head": "shared_head.head",
+        },
+        PREFIX,
+    )
+)
+"""The head of DeepSeek-V3 and GLM-4.5."""
+
+
 def _qk_norm(read: MetadataReader) -> Entries:
     return {"use_qk_norm": read.has("blk.{i}.attn_q_norm.weight")}
 
@@ -137,6 +154,7 @@ GLM4MOE = replace(
         _qk_norm,
         without_drafts,
     ),
+    draft=NEXTN,
 )
 """GLM-4.5 to 4.7; and Solar Open, which is one whose heads rotate whole."""
 

@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import (
+    RMS_NORM_EPS,
+    SIZES,
+    DraftLayer,
+    GgufArchitecture,
+    Modules,
+    modules,
+)
 from edgegen_export.checkpoint.gguf.architectures.experts import (
     GRANITEMOE,
     QWEN2MOE,
@@ -424,6 +431,17 @@ _NET_LAYER: Modules = {
     "ssm_norm": f"{_NET}.norm",
 }
 _NET_TOP: Modules = {**TOP, "output_norm": OnePlus("model.norm")}
+_NET_DRAFT = DraftLayer(
+    {
+        "blk.{i}.nextn.eh_proj": "mtp.fc",
+        "blk.{i}.nextn.enorm": OnePlus("mtp.pre_fc_norm_embedding"),
+        "blk.{i}.nextn.hnorm": OnePlus("mtp.pre_fc_norm_hidden"),
+        "blk.{i}.nextn.shared_head_norm": OnePlus("mtp.norm"),
+        "blk.{i}.nextn.embed_tokens": "mtp.embed_tokens",
+        "blk.{i}.nextn.shared_head_head": "mtp.shared_head.head",
+    },
+    "mtp.layers.0.",
+)
 _NET_RULES = (rule.grouped_heads, rule.head_dim, rule.partial_rotary("partial_rotary_factor"), _delta_nets)
 QWEN3NEXT = replace(
     QWEN2MOE,
@@ -452,6 +470,7 @@ QWEN3NEXT = replace(
         ),
     ),
     rules=(*_NET_RULES, *expert_rules(True), shared_width),
+    draft=_NET_DRAFT,
 )
 
 
@@ -482,6 +501,7 @@ QWEN35 = replace(
         PREFIX,
     ),
     rules=(*_NET_RULES, rule.text_only),
+    draft=_NET_DRAFT,
 )
 QWEN35MOE = replace(
     QWEN35,

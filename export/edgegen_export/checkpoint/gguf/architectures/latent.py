@@ -7,6 +7,7 @@ from edgegen_export.checkpoint.gguf.architecture import Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.experts import softmax
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
+    NEXTN,
     as_deepseek,
     counts_behind_dense,
     without_drafts,
@@ -102,6 +103,7 @@ DEEPSEEK2 = replace(
     modules=modules(TOP, {**NORMS, **LATENT, **DEEPSEEK_EXPERTS}, PREFIX),
     rules=(latent_sizes, _deepseek_rope, rule.bias("attention_bias", "attn_kv_a_mqa"), _experts, without_drafts),
     joined=(_SPLIT,),
+    draft=NEXTN,
 )
 """GLM-4.7-Flash, Kimi K2 and Youtu have it, too."""
 
@@ -129,6 +131,7 @@ def _mistral4_sizes(read: MetadataReader) -> Entries:
 
 MISTRAL4 = replace(
     DEEPSEEK2,
+    draft=None,
     model_type="mistral4",
     hf_class="Mistral4ForCausalLM",
     modules=modules(
