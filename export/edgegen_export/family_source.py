@@ -52,7 +52,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundHead:
-    """A multi-token prediction head: a decoder of one layer, and its ``tensors`` by our names of such a decoder."""
+    """A multi-token prediction head: a decoder of its layers, and its ``tensors`` by our names of such a decoder."""
 
     config: DecoderConfig
     tensors: Mapping[str, LazyTensor]

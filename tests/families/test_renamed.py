@@ -18,6 +18,7 @@ from edgegen_export.families.telechat3 import TELECHAT3
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES
+from tests.families.cases.sarvam_moe import LING
 from tests.families.harness import checkpoint_of, oracle_of, tokens
 
 Tensors = dict[str, NDArray[np.float32]]
@@ -155,25 +156,12 @@ def as_unfused_hrm_text(tensors: Tensors, config: dict[str, Any]) -> Tensors:
     return found
 
 
-BAILING_MOE = {
-    "num_experts": 12,
-    "num_shared_experts": 1,
-    "moe_shared_expert_intermediate_size": 32,
-    "num_nextn_predict_layers": 1,
-    "score_function": "sigmoid",
-    "moe_router_enable_expert_bias": True,
-    "router_dtype": "fp32",
-    "norm_head": False,
-}
-"""Ling 2.0's keys, which Sarvam's class does not write."""
-
-
 @pytest.mark.parametrize(
     ("like", "model_type", "name", "rename", "beside"),
     [
         ("llama", "internlm2", "InternLM2ForCausalLM", as_internlm2, {"bias": False}),
         ("qwen2", "mimo", "MiMoForCausalLM", as_mimo, {"num_nextn_predict_layers": 1, "use_mrope": False}),
-        ("sarvam_moe", "bailing_moe", "BailingMoeV2ForCausalLM", as_bailing_moe, BAILING_MOE),
+        ("sarvam_moe", "bailing_moe", "BailingMoeV2ForCausalLM", as_bailing_moe, LING),
         ("dory", "dory", "DoryForCausalLM", as_paired_dory, {}),
         ("hrm_text", "hrm_text", "HrmTextForCausalLM", as_unfused_hrm_text, {}),
     ],

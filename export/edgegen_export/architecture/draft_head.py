@@ -11,35 +11,42 @@ from edgegen_export.tensors.lazy import LazyTensor
 Layouts = Mapping[str | tuple[str, ...], TensorLayout]
 
 
-def last_with_attention(config: DecoderConfig) -> Layer:
+def last_with_attention(config: DecoderConfig) -> tuple[Layer, ...]:
     """A layer as the last one that has attention."""
-    return config.layers[max(config.attentions)]
+    return (config.layers[max(config.attentions)],)
 
 
 @dataclass(frozen=True, slots=True)
 class DraftHead:
-    """A layer that takes hidden states of the last position and the next token, and proposes the one after that.
+    """What takes hidden states of the last position and the next token, and proposes the one after that: one layer, or
+    a few.
 
-    ``layer``: what the names of the layer's own tensors begin with, ``{n}`` being the number of layers before it.
-    ``around``: our names of what is around that layer, each with the checkpoint's (without ``.weight``).
+    ``layer``: what the names of the first layer's own tensors begin with, ``{n}`` being the number of the model's
+    layers, and ``{i}`` that of a layer in it, where it has several.
+    ``around``: our names of what is around the layers, each with the checkpoint's (without ``.weight``).
     ``shared``: embedding and head of its own that checkpoints may repeat, by our names of the model's.
-    ``of``: what layer it is. ``takes``: what it makes its input of.
+    ``of``: what layers they are. ``takes``: what it makes its input of.
     """
 
     layer: str
     around: Mapping[str, str]
     shared: Mapping[str, str] = field(default_factory=dict[str, str])
-    of: Callable[[DecoderConfig], Layer] = last_with_attention
+    of: Callable[[DecoderConfig], tuple[Layer, ...]] = last_with_attention
     takes: DraftInput = field(default_factory=DraftInput)
 
     def config(self, config: DecoderConfig) -> DecoderConfig:
-        """The head as a decoder of one layer, with the embedding, the norms and the head of ``config``."""
-        layer = self.of(config)
-        return replace(config, layers=(replace(layer, extras=(*layer.extras, self.takes), repeats=None),))
+        """The head as a decoder of its own layers, with the embedding, the norms and the head of ``config``."""
+        first, *others = self.of(config)
+        first = replace(first, extras=(*first.extras, self.takes))
+        return replace(config, layers=tuple(replace(layer, repeats=None) for layer in (first, *others)))
 
     def layouts(self, layouts: Layouts) -> Layouts:
         """The architecture's ``layouts``, as the head has them."""
-        of_layers = {ours: layout for ours, layout in layouts.items() if "{i}" in layout.theirs}
+        of_layers = {
+            ours: layout
+            for ours, layout in layouts.items()
+            if (ours if isinstance(ours, str) else ours[0]).startswith("layers.")
+        }
         return {**of_layers, **{f"{name}.weight": Same(f"{name}.weight") for name in (*self.around, *_SHARED)}}
 
     def find(
@@ -51,6 +58,7 @@ class DraftHead:
         Empty where the checkpoint has no head.
         """
         prefix = self.layer.replace("{n}", str(config.num_layers))
+        prefixes = {prefix.replace("{i}", str(i)): f"layers.{i}." for i in range(len(self.of(config)))}
         named, repeated = (
             {
                 f"{theirs}.weight".replace("{n}", str(config.num_layers)): f"{ours}.weight"
@@ -65,8 +73,12 @@ class DraftHead:
                 different += [] if tensor.equals(model) else [name]
             elif name in named:
                 own[named[name]] = tensor
-            elif name.startswith(prefix):
-                own[f"layers.0.{name.removeprefix(prefix)}"] = tensor
+            else:
+                own |= {
+                    ours + name.removeprefix(theirs): tensor
+                    for theirs, ours in prefixes.items()
+                    if name.startswith(theirs)
+                }
         if own:
             own |= {f"{name}.weight": bound[f"{name}.weight"] for name in _SHARED if f"{name}.weight" in bound}
         return own, different

@@ -7,6 +7,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.families.glm4_moe import DRAFTS, GLM4_MOE_DEFAULTS
@@ -57,6 +58,16 @@ def tensors(config: DecoderConfig) -> TensorMap:
     }
 
 
+DRAFT_HEAD = DraftHead(
+    "layers.{n}.",
+    {
+        "draft_in": "layers.{n}.eh_proj",
+        "draft_embed_norm": "layers.{n}.enorm",
+        "draft_hidden_norm": "layers.{n}.hnorm",
+        "final_norm": "layers.{n}.final_layernorm",
+    },
+)
+
 _ALIASES = {
     "n_routed_experts": "num_experts",
     "num_local_experts": "num_experts",
@@ -94,6 +105,7 @@ BAILING_MOE = Architecture(
     },
     prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
+    draft_head=DRAFT_HEAD,
     aliases=_ALIASES,
 )
 

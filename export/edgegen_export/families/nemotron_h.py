@@ -14,6 +14,7 @@ from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Scattered
 from edgegen_export.families.experts import by_layer, limit_apart, read_counts, read_groups
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
@@ -128,6 +129,23 @@ def _mixer(read: ConfigReader) -> Mamba2:
     return sound_mixer(read, mixer, heads="mamba_num_heads", groups="n_groups", width="conv_kernel")
 
 
+def _draft_layers(config: DecoderConfig) -> tuple[Layer, ...]:
+    """Attention, and after it experts as the model's last, or an MLP where it has none."""
+    after = [layer for layer in config.layers if layer.experts] or [layer for layer in config.layers if layer.mlp]
+    return config.layers[max(config.attentions)], *after[-1:]
+
+
+DRAFT_HEAD = DraftHead(
+    "mtp.layers.{i}.",
+    {
+        "draft_in": "mtp.layers.0.eh_proj",
+        "draft_embed_norm": "mtp.layers.0.enorm",
+        "draft_hidden_norm": "mtp.layers.0.hnorm",
+        "final_norm": "mtp.layers.1.final_layernorm",
+    },
+    of=_draft_layers,
+)
+
 _MIXER = "layers.{i}.mixer"
 _TENSORS: TensorMap = {
     "embed.weight": "embeddings.weight",
@@ -195,6 +213,7 @@ NEMOTRON_H = Architecture(
     },
     prefixes=("", "model.", "backbone."),
     heads=(r"mtp\..*",),
+    draft_head=DRAFT_HEAD,
     aliases={
         "attention_head_dim": "head_dim",
         "layer_types": "layers_block_type",

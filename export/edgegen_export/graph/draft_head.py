@@ -37,9 +37,9 @@ def build_draft_head(
     """ids [b, t] and the hidden states [b, t, d] of the positions before them, with past → logits [b, n, v] of the n
     positions per row that ``logits_indices`` names, and hidden states [b, t, d] to go on from.
 
-    ``config``: a decoder of one layer; embedding and head are the model's. ``proposed``: the ids that have logits,
-    those of others being -inf (Cai et al. 2025, arXiv:2509.18362); all without it. ``scaled``: the hidden states are
-    multiplied with the vector ``HIDDEN_SCALE`` of the head.
+    ``config``: a decoder of the head's layers; embedding and head are the model's. ``proposed``: the ids that have
+    logits, those of others being -inf (Cai et al. 2025, arXiv:2509.18362); all without it. ``scaled``: the hidden
+    states are multiplied with the vector ``HIDDEN_SCALE`` of the head.
     """
     names = GraphContract()
     g, of_head = GraphBuilder(MODULE), RenamedParameters(params, stored_name)
@@ -52,7 +52,9 @@ def build_draft_head(
         previous = normalized(g, of_head, config.norm, previous, "draft_hidden_norm")
         both = (previous, token) if own.hidden_first else (token, previous)
         x = linear(g, of_head.matrix("draft_in"), g.op.Concat(*both, axis=2))
-    stream = decoder_block(g, of_head, config, 0, Stream(x), kv, step)
+    stream = Stream(x)
+    for layer in range(config.num_layers):
+        stream = decoder_block(g, of_head, config, layer, stream, kv, step)
     with g.scope("head"):
         if not own.normed_output:
             stream = Stream(added(g, stream))

@@ -64,10 +64,9 @@ def _changed(family: str, *describe: Describe, rearrange: tuple[Rearrange, ...] 
     return Family(usual.arch, (*usual.describe, *describe), (*usual.rearrange, *rearrange))
 
 
-@pytest.mark.parametrize("family", ["sarvam_moe", "exaone_moe"])
-def test_layers_that_propose_further_tokens_are_left(family: str, tmp_path: Path) -> None:
-    changed = _changed(family, steps.with_drafts, rearrange=(steps.a_draft_layer,))
-    checkpoint = Checkpoint.open(str(written(_base(family), tmp_path, changed)))
+def test_layers_that_propose_further_tokens_are_left(tmp_path: Path) -> None:
+    changed = _changed("exaone_moe", steps.with_drafts, rearrange=(steps.a_draft_layer,))
+    checkpoint = Checkpoint.open(str(written(_base("exaone_moe"), tmp_path, changed)))
     original = Checkpoint.open(str(tmp_path / "checkpoint"))
     assert checkpoint.config["num_hidden_layers"] == original.config["num_hidden_layers"]
     assert set(checkpoint.tensors) == set(original.tensors)

@@ -1,5 +1,6 @@
 """Multi-token prediction heads in GGUF files: the third graph is that of the checkpoint they were written from."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,12 +23,12 @@ from tests.export.checkpoint.gguf_steps_of_experts import FAMILIES_OF_EXPERTS
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.export.checkpoint.test_gguf_hybrids import file_of, says
 from tests.families.cases import CASES, Case
+from tests.families.cases.sarvam_moe import LING
 from tests.families.harness import checkpoint_of
 from tests.families.mtp_heads import head_runner, run_head
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write the files
 
-AS_DEEPSEEK = ("glm4_moe", "deepseek_v3")
 AS_QWEN = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 OF_QWEN = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "shared_head.norm": "norm"}
 NAMES = {
@@ -54,10 +55,10 @@ def _with_head(folder: Path) -> None:
     last = max(int(name.split(".")[2]) for name in tensors if re.search(r"\.(o_proj|dense)\.", name))
     layer, new = f"model.layers.{last}.", len(layers)
     size = tensors["model.norm.weight"].shape[0]
-    qwen = any(".linear_attn." in name for name in tensors)
+    qwen, ling = (any(part in name for name in tensors) for part in (".linear_attn.", ".attention.dense."))
     before = "mtp.layers.0." if qwen else f"model.layers.{new}."
     found = {before + name.removeprefix(layer): one for name, one in tensors.items() if name.startswith(layer)}
-    for name in ("eh_proj", "enorm", "hnorm", "shared_head.norm"):
+    for name in ("eh_proj", "enorm", "hnorm", "final_layernorm" if ling else "shared_head.norm"):
         shape = (size, 2 * size) if name == "eh_proj" else (size,)
         theirs = f"mtp.{OF_QWEN[name]}" if qwen else f"{before}{name}"
         found[f"{theirs}.weight"] = np.ones(shape, np.float32)
@@ -96,11 +97,16 @@ def _written(family: str, folder: Path, change: Callable[[Family], Family] = _as
         describe=(*usual.describe, steps.with_drafts),
         rearrange=(_as_deepseek, *usual.rearrange, _named),
     )
-    _with_head(checkpoint_of(_case(family), folder / "checkpoint"))
+    checkpoint = checkpoint_of(_case(family), folder / "checkpoint")
+    _with_head(checkpoint)
+    if family == "sarvam_moe":  # whose layers Ling has, with a head besides
+        config = json.loads((checkpoint / "config.json").read_text("utf-8"))
+        config |= {"model_type": "bailing_moe", "architectures": ["BailingMoeV2ForCausalLM"], **LING}
+        (checkpoint / "config.json").write_text(json.dumps(config), "utf-8")
     return file_of(_case(family), folder, change(with_head))
 
 
-@pytest.mark.parametrize("family", [*AS_DEEPSEEK, *AS_QWEN])
+@pytest.mark.parametrize("family", ["glm4_moe", "deepseek_v3", "sarvam_moe", *AS_QWEN])
 def test_the_head_of_a_file_is_that_of_its_checkpoint(family: str, tmp_path: Path) -> None:
     of_file = export_to(_written(family, tmp_path), tmp_path / "of_file")
     of_folder = export_to(tmp_path / "checkpoint", tmp_path / "of_folder")
@@ -157,7 +163,7 @@ def _more(family: Family) -> Family:
             r"qwen35\.nextn_predict_layers = 1, and the file has",
         ),
         ("glm4_moe", _and("shared_head_head"), r"shared_head\.head\.weight: not the model's own"),
-        ("sarvam_moe", _as_it_is, r"blk\.\d\.nextn\.eh_proj\.weight and \d+ more: heads .* bailingmoe2"),
+        ("exaone_moe", _as_it_is, r"blk\.\d\.nextn\.eh_proj\.weight and \d+ more: heads .* exaone-moe"),
     ],
 )
 def test_what_is_not_used_is_named(family: str, change: Callable[[Family], Family], said: str, tmp_path: Path) -> None:

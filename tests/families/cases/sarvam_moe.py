@@ -6,6 +6,18 @@ Published: 30B with 2.4B active (33 GB in int8, 20 GB in int4). Ling and Ring 2.
 
 from tests.families.cases.case import CONTEXT, variants
 
+LING = {
+    "num_experts": 12,
+    "num_shared_experts": 1,
+    "moe_shared_expert_intermediate_size": 32,
+    "num_nextn_predict_layers": 1,
+    "score_function": "sigmoid",
+    "moe_router_enable_expert_bias": True,
+    "router_dtype": "fp32",
+    "norm_head": False,
+}
+"""Ling 2.0's keys, which Sarvam's class does not write."""
+
 CASES = variants(
     "sarvam_moe",
     {

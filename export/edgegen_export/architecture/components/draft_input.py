@@ -1,4 +1,4 @@
-"""DraftInput: what the layer of a multi-token prediction head takes."""
+"""DraftInput: what the first layer of a multi-token prediction head takes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

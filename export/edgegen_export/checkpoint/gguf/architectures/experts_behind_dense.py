@@ -79,13 +79,12 @@ def without_drafts(read: MetadataReader) -> Entries:
     return {"num_hidden_layers": max(1, read.layers - drafts)}
 
 
+_NEXTN: Modules = {"nextn.eh_proj": "eh_proj", "nextn.enorm": "enorm", "nextn.hnorm": "hnorm"}
 NEXTN = DraftLayer(
     modules(
         {},
         {
-            "nextn.eh_proj": "eh_proj",
-            "nextn.enorm": "enorm",
-            "nextn.hnorm": "hnorm",
+            **_NEXTN,
             "nextn.shared_head_norm": "shared_head.norm",
             "nextn.embed_tokens": "embed_tokens",
             "nextn.shared_head_head": "shared_head.head",
@@ -198,6 +197,7 @@ BAILINGMOE2 = replace(
         _qk_norm,
         without_drafts,
     ),
+    draft=DraftLayer(modules({}, {**_NEXTN, "layer_output_norm": "final_layernorm"}, PREFIX)),
 )
 
 

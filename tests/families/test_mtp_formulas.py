@@ -1,0 +1,71 @@
+"""Multi-token prediction heads against formulas in NumPy, where transformers 4 has no layer like theirs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgegen import LLM, EngineOptions
+from edgegen.bundle.bundle import Bundle
+from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.pipeline import export
+from tests.export.bundles import Listener, export_to, random_ids
+from tests.export.checkpoint.layouts import write_safetensors
+from tests.families.mtp_formulas import FORMULAS, Formula
+from tests.families.mtp_heads import head_runner, run_head
+
+
+@dataclass(frozen=True)
+class Subject:
+    formula: Formula
+    checkpoint: Path
+    bundle: Bundle
+
+
+@pytest.fixture(scope="module", params=FORMULAS, ids=str)
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    folder = tmp_path_factory.mktemp("formula")
+    checkpoint = request.param.write(folder / "checkpoint")
+    return Subject(request.param, checkpoint, export_to(checkpoint, folder / "bundle"))
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 16])
+def test_the_head_computes_what_the_formula_says(subject: Subject, chunk: int) -> None:
+    ids = random_ids(subject.bundle, 16)
+    size = subject.bundle.manifest.model.hidden_size
+    hidden = np.random.default_rng(1).normal(size=(16, size)).astype(np.float32)
+    expected, expected_hidden = subject.formula.run(subject.checkpoint, ids, hidden)
+    runner = head_runner(subject.bundle)
+    cache = runner.new_cache()
+    cache.reserve(1, 16)
+    for start in range(0, 16, chunk):
+        part = slice(start, start + chunk)
+        logits, found = run_head(runner, ids[part], hidden[part], cache)
+        np.testing.assert_allclose(logits, expected[start + chunk - 1], rtol=0, atol=1e-3)
+        np.testing.assert_allclose(found, expected_hidden[part], rtol=0, atol=1e-3)
+
+
+def test_texts_are_the_models_own_with_a_quantized_head(subject: Subject, tmp_path: Path) -> None:
+    bundle = export(str(subject.checkpoint), tmp_path / "bundle", scheme="int8", fast=True)[0]
+    prompt = random_ids(bundle, 9, seed=3)
+    with LLM.load(bundle.path, options=EngineOptions(threads=1, speculate="off")) as llm:
+        expected = llm.generate(prompt, max_new_tokens=40, eos_token_id=()).token_ids
+    with LLM.load(bundle.path, options=EngineOptions(threads=1, speculate="mtp")) as llm:
+        found = llm.generate(prompt, max_new_tokens=40, eos_token_id=())
+    assert found.speculation.proposed
+    assert found.token_ids == expected
+
+
+def test_a_head_of_other_layers_is_left_out_and_named(subject: Subject, tmp_path: Path) -> None:
+    """As a pattern of layers that is not known."""
+    tensors = {name: one.read() for name, one in open_safetensors(subject.checkpoint / "model.safetensors").items()}
+    last = list(subject.formula.copied.values())[-1]
+    other = {name: one for name, one in tensors.items() if not (name.startswith(last) and ".experts." in name)}
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    write_safetensors(folder / "model.safetensors", other)
+    (folder / "config.json").write_bytes((subject.checkpoint / "config.json").read_bytes())
+    heard = Listener()
+    assert export(str(folder), tmp_path / "bundle", scheme="fp32", progress=heard)[0].manifest.mtp is None
+    assert any("multi-token prediction head is left out" in one and "experts.0." in one for one in heard.warnings)
