@@ -3,7 +3,8 @@
  * Inputs: x float [b, t, d]; past float [b, w - 1, d], the inputs of the tokens before; kernel float [d, 1, w]; bias
  * float [d] (optional), both initializers. Attributes: channels d; width w; activation, 0 or one more than that of
  * floats.h. Outputs: y float [b, t, d]; the inputs of the last w - 1 tokens, in the shape of past, whose memory it may
- * be.
+ * be. Besides, for tokens that may be rejected, both optional: pending float [b, r, d], rows of x, and spans int32 [b,
+ * 2]; and a third output in the shape of pending, whose memory it may be. They are what Pending of operators.h says.
  *
  * y = activation(((x0 * k0 + x1 * k1) + ...) + bias), from the earliest token to the latest, each operation rounded
  * once: the bits of a token are the same however a text is cut.
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { X, PAST, KERNEL, BIAS, INPUTS };
+enum { X, PAST, KERNEL, BIAS, PENDING, SPANS, INPUTS };
 enum { MOST_WIDTH = 64, WORK_OF_A_TASK = 32768, CHANNELS = 16, FEWEST_TASKS = 4 };
 static const int64_t MOST_CHANNELS = (int64_t)1 << 24;
 
@@ -70,7 +71,19 @@ typedef struct {
   float *y, *present;
   size_t tokens;
   size_t pieces, channels; /* of a row, and channels of a piece */
+  Pending pending;
 } Job;
+
+/* Some channels of the tokens before; `to`, which may be their memory, is what they are after `count` rows of x, each
+ * `width` floats: row j becomes one after it, or one of x, and so is read before it is overwritten. */
+static void move_on(const Kernel *kernel, const float *past, float *to, const float *x, size_t width, size_t count,
+                    size_t channels) {
+  size_t before = kernel->width - 1, d = kernel->channels;
+  for (size_t j = 0; j < before; j++) {
+    const float *from = count + j < before ? past + (count + j) * d : x + (count + j - before) * width;
+    if (from != to + j * d) memcpy(to + j * d, from, channels * sizeof *from);
+  }
+}
 
 static void multiply(float *restrict y, const float *restrict x, const float *restrict tap, size_t count) {
   for (size_t i = 0; i < count; i++) y[i] = x[i] * tap[i];
@@ -88,6 +101,12 @@ static void convolve_channels(void *data, size_t task) {
   size_t count = d - first < job->channels ? d - first : job->channels;
   const float *x = job->x + row * tokens * d + first, *past = job->past + row * before * d + first;
   float *y = job->y + row * tokens * d + first, *present = job->present + row * before * d + first;
+  const Pending *pending = &job->pending;
+  size_t whole = edgegen_whole_tokens(pending, row), at = row * pending->most * pending->width + first;
+  if (pending->pending) {
+    move_on(kernel, past, present, pending->pending + at, pending->width, edgegen_first_tokens(pending, row), count);
+    past = present;
+  }
   for (size_t t = 0; t < tokens; t++, y += d) {
     for (size_t k = 0; k <= before; k++) {
       const float *from = t + k < before ? past + (t + k) * d : x + (t + k - before) * d;
@@ -98,11 +117,9 @@ static void convolve_channels(void *data, size_t task) {
     for (size_t i = 0; kernel->bias && i < count; i++) y[i] = y[i] + kernel->bias[first + i];
     if (kernel->activates) kernel->kernels->activate(kernel->activation, y, NULL, y, count);
   }
-  /* Row j becomes one after it, or a token of x: where past has the same memory, it is read before it is overwritten. */
-  for (size_t j = 0; j < before; j++) {
-    const float *from = tokens + j < before ? past + (tokens + j) * d : x + (tokens + j - before) * d;
-    if (from != present + j * d) memcpy(present + j * d, from, count * sizeof *from);
-  }
+  move_on(kernel, past, present, x, d, whole, count);
+  for (size_t t = whole; t < tokens; t++)
+    memcpy(pending->left + at + (t - whole) * pending->width, x + t * d, count * sizeof *x);
 }
 
 static OrtStatus *compute(void *state, OrtKernelContext *context) {
@@ -118,7 +135,9 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "CausalConv: x and past do not have shapes that fit");
   Job job = {.kernel = kernel, .x = x.data, .past = past.data, .tokens = (size_t)x.dimensions[1]};
   if ((status = edgegen_output(api, context, 0, x.dimensions, 3, &job.y)) ||
-      (status = edgegen_output(api, context, 1, past.dimensions, 3, &job.present)))
+      (status = edgegen_output(api, context, 1, past.dimensions, 3, &job.present)) ||
+      (status = edgegen_pending(api, context, PENDING, 2, x.dimensions[0], x.dimensions[1], kernel->channels,
+                                &job.pending)))
     return status;
   job.channels = (WORK_OF_A_TASK / (kernel->width * (job.tokens + 1)) / CHANNELS + 1) * CHANNELS;
   job.pieces = (kernel->channels + job.channels - 1) / job.channels;
@@ -127,20 +146,24 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
 
 static const char *name(const OrtCustomOp *op) { return (void)op, "CausalConv"; }
 static size_t input_count(const OrtCustomOp *op) { return (void)op, INPUTS; }
-static size_t output_count(const OrtCustomOp *op) { return (void)op, 2; }
+static size_t output_count(const OrtCustomOp *op) { return (void)op, 3; }
+static int input_type(const OrtCustomOp *op, size_t index) { return (void)op, index == SPANS ? ORT_INT32 : ORT_FLOAT; }
 static int input_characteristic(const OrtCustomOp *op, size_t index) {
-  return (void)op, index == BIAS ? ORT_OPTIONAL : ORT_REQUIRED;
+  return (void)op, index < BIAS ? ORT_REQUIRED : ORT_OPTIONAL;
+}
+static int output_characteristic(const OrtCustomOp *op, size_t index) {
+  return (void)op, index < 2 ? ORT_REQUIRED : ORT_OPTIONAL;
 }
 
 const OrtCustomOp edgegen_causal_conv = {
     EDGEGEN_OPERATOR,
     .GetName = name,
-    .GetInputType = edgegen_float_type,
+    .GetInputType = input_type,
     .GetInputTypeCount = input_count,
     .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = output_count,
     .GetInputCharacteristic = input_characteristic,
-    .GetOutputCharacteristic = edgegen_required,
+    .GetOutputCharacteristic = output_characteristic,
     .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
 };

@@ -7,7 +7,9 @@
  * reads, and multiplied with it; gate float [b, t, h * m] (optional), its activation is multiplied in. Weights are
  * initializers. Attributes: q_heads g; heads h; keys n; values m; scale; q_epsilon and epsilon, of the norms; activation,
  * of floats.h. Outputs: y float [b, t, h * m]; what is kept after the last token, in the shape of past, whose memory it
- * may be.
+ * may be. Besides, for tokens that may be rejected, both optional: pending float [b, r, w], rows of k, v, decay and
+ * beta, with w at least their sizes, and spans int32 [b, 2]; and a third output in the shape of pending, whose memory it
+ * may be. They are what Pending of operators.h says.
  *
  * Columns of a state do not depend on one another, and a token only on those before it: so its bits are the same
  * however a text is cut, and whatever else the batch has.
@@ -16,10 +18,11 @@
 #include "matrix.h"
 #include "operators.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q, K, V, PAST, DECAY, BETA, Q_NORM, NORM, GATE, INPUTS };
+enum { Q, K, V, PAST, DECAY, BETA, Q_NORM, NORM, GATE, PENDING, SPANS, INPUTS };
 enum { COLUMNS = 64, FEWEST_TASKS = 2, WORK_OF_A_TASK = 8192, MOST_HEADS = 1 << 16 };
 
 typedef struct {
@@ -91,7 +94,41 @@ typedef struct {
   size_t decays;       /* of a token */
   size_t pieces, columns;
   size_t task_rows;
+  Pending pending;
+  atomic_int failed;
 } Job;
+
+/* What a token writes to the states: as the inputs have it, or a pending row. */
+typedef struct {
+  const float *k, *v, *decay, *beta;
+} Written;
+
+static Written written(const Job *job, size_t row) {
+  const Kernel *kernel = job->kernel;
+  return (Written){job->in[K] + row * kernel->q_heads * kernel->keys, job->in[V] + row * kernel->heads * kernel->values,
+                   job->in[DECAY] + row * job->decays, job->in[BETA] + row * kernel->heads};
+}
+
+static Written pending(const Job *job, size_t batch, size_t at) {
+  const Kernel *kernel = job->kernel;
+  const float *k = job->pending.pending + (batch * job->pending.most + at) * job->pending.width;
+  const float *v = k + kernel->q_heads * kernel->keys, *decay = v + kernel->heads * kernel->values;
+  return (Written){k, v, decay, decay + job->decays};
+}
+
+static void keep(const Job *job, size_t batch) {
+  const Kernel *kernel = job->kernel;
+  size_t whole = edgegen_whole_tokens(&job->pending, batch);
+  for (size_t t = whole; t < job->tokens; t++) {
+    Written of = written(job, batch * job->tokens + t);
+    float *to = job->pending.left + (batch * job->pending.most + t - whole) * job->pending.width;
+    size_t k = kernel->q_heads * kernel->keys, v = kernel->heads * kernel->values;
+    memcpy(to, of.k, k * sizeof *to);
+    memcpy(to + k, of.v, v * sizeof *to);
+    memcpy(to + k + v, of.decay, job->decays * sizeof *to);
+    memcpy(to + k + v + job->decays, of.beta, kernel->heads * sizeof *to);
+  }
+}
 
 static const float *of_length_one(const Kernel *kernel, const float *x, float *y) {
   if (!kernel->q_norm.weight) return x;
@@ -100,7 +137,7 @@ static const float *of_length_one(const Kernel *kernel, const float *x, float *y
 }
 
 static void read_columns(void *data, size_t task) {
-  const Job *job = data;
+  Job *job = data;
   const Kernel *kernel = job->kernel;
   size_t head = task / job->pieces % kernel->heads, batch = task / job->pieces / kernel->heads;
   size_t keys = kernel->keys, values = kernel->values, of_state = keys * values;
@@ -109,25 +146,34 @@ static void read_columns(void *data, size_t task) {
   size_t from = head / (kernel->heads / kernel->q_heads);
   const float *past = job->in[PAST] + (batch * kernel->heads + head) * of_state;
   float *state = job->present + (batch * kernel->heads + head) * of_state;
-  float q[MOST_KEYS], k[MOST_KEYS];
+  size_t before = edgegen_first_tokens(&job->pending, batch), whole = edgegen_whole_tokens(&job->pending, batch);
+  Columns own_columns = {state + first, keys, values, last - first};
+  bool by_key = job->decays != kernel->heads;
+  float q[MOST_KEYS], k[MOST_KEYS], *aside = NULL;
   for (size_t i = 0; state != past && i < keys; i++)
     memcpy(state + i * values + first, past + i * values + first, (last - first) * sizeof *state);
-  for (size_t t = batch * job->tokens; t < (batch + 1) * job->tokens; t++) {
-    size_t place = (t * kernel->q_heads + from) * keys, row = t * kernel->heads + head;
-    bool by_key = job->decays != kernel->heads;
+  for (size_t at = 0; at < before + job->tokens; at++) {
+    size_t t = at < before ? 0 : at - before; /* what a pending token reads is overwritten by the first */
+    size_t row = batch * job->tokens + t;
+    if (at == before + whole && !(aside = edgegen_columns_aside(&own_columns))) {
+      job->failed = 1;
+      return;
+    }
+    Written of = at < before ? pending(job, batch, at) : written(job, row);
     Delta own = {.keys = keys,
                  .values = values,
-                 .q = of_length_one(kernel, job->in[Q] + place, q),
-                 .k = of_length_one(kernel, job->in[K] + place, k),
-                 .v = job->in[V] + row * values,
-                 .decay = job->in[DECAY] + (by_key ? row * keys : row),
+                 .q = of_length_one(kernel, job->in[Q] + (row * kernel->q_heads + from) * keys, q),
+                 .k = of_length_one(kernel, of.k + from * keys, k),
+                 .v = of.v + head * values,
+                 .decay = of.decay + (by_key ? head * keys : head),
                  .by_key = by_key,
-                 .beta = job->in[BETA][row],
+                 .beta = of.beta[head],
                  .scale = kernel->scale,
                  .state = state,
-                 .y = job->y + row * values};
+                 .y = job->y + (row * kernel->heads + head) * values};
     kernel->kernels->delta(&own, first, last);
   }
+  if (aside) edgegen_columns_back(&own_columns, aside);
 }
 
 /* Normalizes what tokens have read, and opens their gates. */
@@ -158,7 +204,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   Job job = {.kernel = kernel};
   OrtStatus *status;
   for (size_t i = 0; i < INPUTS; i++) {
-    if (i == Q_NORM || i == NORM) continue;
+    if (i == Q_NORM || i == NORM || i >= PENDING) continue;
     if ((status = edgegen_input(api, context, i, &in[i]))) return status;
     job.in[i] = in[i].data;
   }
@@ -173,13 +219,22 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
               (!job.in[GATE] || shaped(&in[GATE], batch, tokens, heads * values));
   if (!fits)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "GatedDeltaRule: the inputs do not have shapes that fit");
-  if ((status = edgegen_output(api, context, 0, in[V].dimensions, 3, &job.y)) ||
-      (status = edgegen_output(api, context, 1, past, 4, &job.present)))
-    return status;
   job.tokens = (size_t)tokens, job.rows = (size_t)batch * job.tokens, job.decays = by_head ? heads : heads * keys;
-  job.columns = job.tokens > 1 ? COLUMNS : values; /* those of several tokens stay in the cache */
+  size_t width = (kernel->q_heads * keys) + heads * values + job.decays + heads;
+  if ((status = edgegen_output(api, context, 0, in[V].dimensions, 3, &job.y)) ||
+      (status = edgegen_output(api, context, 1, past, 4, &job.present)) ||
+      (status = edgegen_pending(api, context, PENDING, 2, batch, tokens, width, &job.pending)))
+    return status;
+  size_t most = 0; /* of a row of the batch */
+  for (size_t b = 0; b < (size_t)batch; b++) {
+    size_t count = edgegen_first_tokens(&job.pending, b) + job.tokens;
+    most = count > most ? count : most;
+  }
+  job.columns = most > 1 ? COLUMNS : values; /* those of several tokens stay in the cache */
   job.pieces = (values + job.columns - 1) / job.columns;
   status = edgegen_run(api, context, FEWEST_TASKS, read_columns, (size_t)batch * heads * job.pieces, &job);
+  if (!status && job.failed) status = edgegen_failure(api, ORT_FAIL, "GatedDeltaRule: no memory");
+  for (size_t b = 0; !status && job.pending.pending && b < (size_t)batch; b++) keep(&job, b);
   if (status || (!kernel->weight && !job.in[GATE])) return status;
   job.task_rows = WORK_OF_A_TASK / (heads * values) + 1;
   return edgegen_run(api, context, FEWEST_TASKS, open_rows, (job.rows + job.task_rows - 1) / job.task_rows, &job);
@@ -187,7 +242,11 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
 
 static const char *name(const OrtCustomOp *op) { return (void)op, "GatedDeltaRule"; }
 static size_t input_count(const OrtCustomOp *op) { return (void)op, INPUTS; }
-static size_t output_count(const OrtCustomOp *op) { return (void)op, 2; }
+static size_t output_count(const OrtCustomOp *op) { return (void)op, 3; }
+static int input_type(const OrtCustomOp *op, size_t index) { return (void)op, index == SPANS ? ORT_INT32 : ORT_FLOAT; }
+static int output_characteristic(const OrtCustomOp *op, size_t index) {
+  return (void)op, index < 2 ? ORT_REQUIRED : ORT_OPTIONAL;
+}
 static int input_characteristic(const OrtCustomOp *op, size_t index) {
   return (void)op, index < Q_NORM ? ORT_REQUIRED : ORT_OPTIONAL;
 }
@@ -195,12 +254,12 @@ static int input_characteristic(const OrtCustomOp *op, size_t index) {
 const OrtCustomOp edgegen_gated_delta_rule = {
     EDGEGEN_OPERATOR,
     .GetName = name,
-    .GetInputType = edgegen_float_type,
+    .GetInputType = input_type,
     .GetInputTypeCount = input_count,
     .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = output_count,
     .GetInputCharacteristic = input_characteristic,
-    .GetOutputCharacteristic = edgegen_required,
+    .GetOutputCharacteristic = output_characteristic,
     .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
 };

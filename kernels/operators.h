@@ -49,6 +49,35 @@ OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, siz
 OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dimensions,
                           size_t rank, float **data);
 
+/* Tokens that a state can be left without: of some that were run earlier, the inputs are given, and of a run's last ones
+ * they are given back. So what is rejected of these never was in the state, and nothing has to be copied. */
+typedef struct {
+  const float *pending; /* [batch][most][width]; NULL: all tokens of a run become part of the state */
+  float *left;          /* as pending, whose memory it may be */
+  const int32_t *spans; /* [batch][2]: how many pending tokens come first; how many of the run's become part of it */
+  size_t most, width, tokens;
+} Pending;
+
+/* Inputs `index` and the next one, and output `out`, of a run of so many tokens; each has `width` floats. */
+OrtStatus *edgegen_pending(const OrtApi *api, OrtKernelContext *context, size_t index, size_t out, int64_t batch,
+                           int64_t tokens, size_t width, Pending *pending);
+
+static inline size_t edgegen_first_tokens(const Pending *pending, size_t batch) {
+  return pending->pending ? (size_t)pending->spans[2 * batch] : 0;
+}
+static inline size_t edgegen_whole_tokens(const Pending *pending, size_t batch) {
+  return pending->pending ? (size_t)pending->spans[2 * batch + 1] : pending->tokens;
+}
+
+/* Columns of a matrix [rows][width], which are put aside and back. */
+typedef struct {
+  float *at;
+  size_t rows, width, count;
+} Columns;
+
+float *edgegen_columns_aside(const Columns *columns); /* NULL: no memory */
+void edgegen_columns_back(const Columns *columns, float *aside);
+
 /* Whether skip has the shape of x, or of its last axes with ones before them. */
 bool edgegen_broadcasts(const FloatTensor *skip, const FloatTensor *x);
 

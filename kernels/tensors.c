@@ -2,6 +2,8 @@
 #include "operators.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message) {
   return ORT_CALL(api, ORT_CREATE_STATUS, OrtCreateStatus)(code, message);
@@ -144,6 +146,42 @@ OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t i
   status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, &found);
   *data = found;
   return status;
+}
+
+OrtStatus *edgegen_pending(const OrtApi *api, OrtKernelContext *context, size_t index, size_t out, int64_t batch,
+                           int64_t tokens, size_t width, Pending *pending) {
+  FloatTensor rows, spans;
+  OrtStatus *status;
+  *pending = (Pending){.width = width, .tokens = (size_t)tokens};
+  if ((status = edgegen_input(api, context, index, &rows)) || !rows.data) return status;
+  if ((status = edgegen_input(api, context, index + 1, &spans))) return status;
+  const int64_t *d = rows.dimensions;
+  if (rows.rank != 3 || d[0] != batch || d[2] < (int64_t)width || !spans.data || spans.rank != 2 ||
+      spans.dimensions[0] != batch || spans.dimensions[1] != 2)
+    return edgegen_failure(api, ORT_INVALID_ARGUMENT, "pending tokens do not have shapes that fit");
+  pending->spans = (const int32_t *)spans.data, pending->most = (size_t)d[1], pending->width = (size_t)d[2];
+  for (int64_t b = 0; b < batch; b++) {
+    int64_t first = pending->spans[2 * b], whole = pending->spans[2 * b + 1];
+    if (first < 0 || first > d[1] || (first && !tokens) || whole < 0 || whole > tokens || tokens - whole > d[1])
+      return edgegen_failure(api, ORT_INVALID_ARGUMENT, "there are not so many pending tokens");
+  }
+  if ((status = edgegen_output(api, context, out, d, 3, &pending->left))) return status;
+  if (!pending->left) return edgegen_failure(api, ORT_INVALID_ARGUMENT, "pending tokens have no place");
+  pending->pending = rows.data;
+  return NULL;
+}
+
+float *edgegen_columns_aside(const Columns *columns) {
+  float *aside = malloc(columns->rows * columns->count * sizeof *aside + 1);
+  for (size_t i = 0; aside && i < columns->rows; i++)
+    memcpy(aside + i * columns->count, columns->at + i * columns->width, columns->count * sizeof *aside);
+  return aside;
+}
+
+void edgegen_columns_back(const Columns *columns, float *aside) {
+  for (size_t i = 0; i < columns->rows; i++)
+    memcpy(columns->at + i * columns->width, aside + i * columns->count, columns->count * sizeof *aside);
+  free(aside);
 }
 
 bool edgegen_broadcasts(const FloatTensor *skip, const FloatTensor *x) {

@@ -1,6 +1,6 @@
 """Graphs rewritten to use edgegen's own operators, the kernels, in place of ONNX Runtime's."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Literal, NamedTuple, Self
 
 from edgegen.graph.causal_conv import with_causal_conv
@@ -10,6 +10,7 @@ from edgegen.graph.gated_delta_rule import with_gated_delta_rule
 from edgegen.graph.matrices_per_head import with_matrices_per_head
 from edgegen.graph.node import GraphNode
 from edgegen.graph.norms_and_activations import with_float_kernels
+from edgegen.graph.pending_tokens import with_pending_tokens
 from edgegen.graph.protobuf import (
     edited,
     field,
@@ -99,25 +100,27 @@ class _Tensor(NamedTuple):
         return name, cls(element_type, tuple(place), tuple(shape), stored)
 
 
-def with_kernels(graph: bytes) -> bytes:
+def with_kernels(graph: bytes, states: Set[str] = frozenset()) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 
     They are ``BlockMatMul`` for ``MatMulNBits`` and for all nodes of a ternary matrix, ``BlockMatMulPerHead`` for
     those of quantized matrices of heads, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts`` for ``QMoE``,
     ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, ``SelectiveScan`` for the ``Scan`` of
     a Mamba-1 mixer, those of :func:`with_float_kernels` and :func:`with_softplus`, and ``FusedLayers`` for several of
-    them that follow one another.
+    them that follow one another. ``states``: inputs that are fixed states, which are to have pending tokens
+    (:mod:`edgegen.graph.pending_tokens`).
 
     Raises:
         ValueError: that is no graph.
     """
     next(values(graph, _GRAPH))
-    return edited(graph, _GRAPH, _body_with_kernels) + field(
+    fixed = {name.encode() for name in states}
+    return edited(graph, _GRAPH, lambda body: _body_with_kernels(body, fixed)) + field(
         _OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1)
     )
 
 
-def _body_with_kernels(body: bytes) -> bytes:
+def _body_with_kernels(body: bytes, states: Set[bytes]) -> bytes:
     """``with_kernels`` of a ``GraphProto``. Each message is read once: loading a model waits for this."""
     parts = [*fields(body)]
     nodes = [GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE]
@@ -133,7 +136,7 @@ def _body_with_kernels(body: bytes) -> bytes:
     after = with_gated_delta_rule(after, constants, results)
     after = with_causal_conv(with_matrices_per_head(after, constants, results), constants, results)
     gone = {name for old, new in zip(before, after, strict=True) if old and old is not new for name in old.inputs}
-    rewritten = with_fused_layers(after, results)
+    rewritten, added = with_pending_tokens(with_fused_layers(after, results), states, constants, results)
     rewritten = _without_unused_casts(rewritten, results)
     unused = _unused(rewritten, {*rewriter.shared, *gone})
 
@@ -146,7 +149,7 @@ def _body_with_kernels(body: bytes) -> bytes:
             written.append(whole if new is old else field(_NODE, new.message) if new else b"")
         elif number != _INITIALIZER or next(names) not in unused:
             written.append(whole)
-    return b"".join(written)
+    return b"".join([*written, added])
 
 
 class _Rewriter:
