@@ -86,11 +86,10 @@ class LLM:
             encoder,
             self.max_context,
             eos_token_ids=self.generation_options.eos_token_id or (),
-            speculation=SpeculationSources(options.speculate, draft, head),
+            speculation=SpeculationSources(options.speculate, draft, head, runner.rollback_limit),
             bit_exact=options.deterministic and runner.chunk_invariance != "any",
             model=f"{bundle.digest} {variant.name}{'' if self.device == 'cpu' else ' on a GPU'}",
             snapshot_problem=lambda one: snapshot_problem(one, variant.kv, kv_dtype),
-            runs_again=bool(variant.kv.fixed),
         )
         engine = Engine(
             runner,

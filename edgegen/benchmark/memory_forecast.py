@@ -10,6 +10,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, KVSpec
 from edgegen.errors import BundleNotFoundError
 from edgegen.graph.external_data import bytes_of_tables
+from edgegen.graph.pending_tokens import pending_bytes
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.model.state_checkpoints import most_checkpoints
@@ -135,8 +136,9 @@ def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
 
 
 def checkpoint_bytes(kv: KVSpec) -> int:
-    """Bytes of the checkpoints of one sequence, at most."""
-    return most_checkpoints(kv.bytes_per_row) * kv.bytes_per_row
+    """Bytes of the checkpoints of one sequence, and of its pending tokens, at most."""
+    pending = sum(pending_bytes(state.shape) for state in kv.fixed)
+    return most_checkpoints(kv.bytes_per_row) * kv.bytes_per_row + pending
 
 
 def _weights(bundle: Bundle, options: EngineOptions) -> int:

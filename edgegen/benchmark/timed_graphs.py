@@ -1,6 +1,6 @@
 """TimedGraphs: a pair of graphs that says how long it ran, so that what a step costs besides is known exactly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from edgegen.bundle.manifest import Phase
 from edgegen.graph.kernel_operators import SummingOrder
@@ -25,6 +25,10 @@ class TimedGraphs:
     @property
     def order(self) -> SummingOrder:
         return self._graphs.order
+
+    @property
+    def pending(self) -> Mapping[str, tuple[int, int]]:
+        return self._graphs.pending
 
     def binding(self, phase: Phase) -> Binding:
         return _TimedBinding(self._graphs.binding(phase), self)

@@ -104,6 +104,8 @@ class BatchExecutor:
         if not sequence.params.use_cache:
             sequence.kv.verified[sequence.kv.cached] = (work.proposal, taken)
         sequence.kv.cached += taken
+        if sequence.kv.cached % _CHECKPOINT_EVERY < taken:
+            self._cache.checkpoint(sequence.kv.slot)
 
     def fork(self, source: Sequence, target: Sequence) -> None:
         """Copy the KV cache of ``source`` to ``target``, which has a slot."""
@@ -203,7 +205,7 @@ class BatchExecutor:
             self._runner.prefill(self._cache, slot, again)
             again = ()
         if mark and not again:
-            self._cache.mark(slot)
+            self._cache.mark(slot, len(ids))
         on_hidden = partial(_tell, (sequence,), skipped=len(again)) if sequence.on_hidden else None
         return self._runner.decode(self._cache, np.array([[*again, *ids]], np.int64), slot, on_hidden)[0, len(again) :]
 

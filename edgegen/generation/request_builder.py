@@ -48,7 +48,6 @@ class RequestBuilder:
         bit_exact: bool = False,
         model: str = "",
         snapshot_problem: Callable[[KVSnapshot], str | None] = lambda snapshot: None,
-        runs_again: bool = False,
     ) -> None:
         """
         Args:
@@ -57,7 +56,6 @@ class RequestBuilder:
             bit_exact: from a session, reuse only what a new prefill would compute with the same bits.
             model: what tells sessions of this model from those of others.
             snapshot_problem: why the snapshot of a session is none of this model's, if it is none.
-            runs_again: whether tokens accepted before a rejected one are run again (speculative decoding).
         """
         self.encoder = encoder
         self.bit_exact = bit_exact
@@ -68,7 +66,6 @@ class RequestBuilder:
         self._speculation = speculation
         self._model = model
         self._snapshot_problem = snapshot_problem
-        self._runs_again = runs_again
 
     def check(self, session: Session) -> None:
         """Refuse a session of another model.
@@ -372,7 +369,6 @@ class RequestBuilder:
             sampler,
             prompt_length=len(plan.ids),
             vocab_size=self._vocab_size,
-            runs_again=self._runs_again,
         )
         return (*([constraint] if constraint is not None else []), *proposers), on_hidden
 

@@ -90,7 +90,7 @@ class ConcatCache:
     def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
         """Nothing to do: every position is kept."""
 
-    def mark(self, slot: int) -> None:
+    def mark(self, slot: int, tokens: int) -> None:
         """Nothing to do: every position is kept."""
 
     def compact(self, leaver: int, live: int) -> int:

@@ -23,6 +23,7 @@ class ConcatRunner:
     device: Literal["cpu"] = "cpu"
     cache_kind: Literal["concat"] = "concat"
     chunk_invariance: Literal["none"] = "none"
+    rollback_limit: None = None
 
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size

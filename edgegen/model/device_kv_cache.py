@@ -140,7 +140,7 @@ class DeviceKVCache:
     def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
         """Nothing to do: every position is kept."""
 
-    def mark(self, slot: int) -> None:
+    def mark(self, slot: int, tokens: int) -> None:
         """Nothing to do: every position is kept."""
 
     def truncate(self, slot: int, length: int) -> None:

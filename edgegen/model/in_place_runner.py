@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import GraphVariant
+from edgegen.graph.pending_tokens import SPANS, pending_input, pending_output
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import Binding, Buffer, GraphPair
 from edgegen.model.rotary import RotaryTables
@@ -42,6 +43,8 @@ class InPlaceRunner:
         self._variant = variant
         self._steps: dict[_Outputs, _Step] = {}
         self._rotary = RotaryTables(variant.rotary)
+        fixed, pending = variant.kv.fixed, graphs.pending
+        self._pending = tuple(pending[state.past] for state in fixed) if pending else ()
 
     @property
     def chunk_invariance(self) -> Literal["any", "chunks", "none"]:
@@ -52,10 +55,17 @@ class InPlaceRunner:
         exact = kv.dtype == "int8" or (blocks and not kv.layers) or self._graphs.order == "fixed"
         return "any" if exact else "chunks"
 
+    @property
+    def rollback_limit(self) -> int | None:
+        """Fixed states can be rolled back to pending tokens."""
+        if not self._variant.kv.fixed:
+            return None
+        return min((rows for rows, _ in self._pending), default=0)
+
     def new_cache(self, budget: int | None = None) -> KVCache:
         """An empty cache, which grows to ``budget`` bytes at most."""
         windows = windows_of(self._variant.kv, second_level_cache())
-        return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows, budget)
+        return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows, budget, self._pending)
 
     def close(self) -> None:
         """Free the sessions with their weights; nothing can be run any more."""
@@ -152,7 +162,7 @@ class _Step:
                 seqlens[row] = end - 1
                 longest = max(longest, end)
             self._totals[name].fill(longest)
-        with cache.running(first, rows, tokens):
+        with cache.running(first, rows, tokens, rejectable=self._outputs.every):
             self._binding.run()
         return self._logits
 
@@ -194,8 +204,14 @@ class _Step:
                 self._binding.input(one.past_value, value)
                 self._binding.output(one.present_key, key)
                 self._binding.output(one.present_value, value)
-        for state, buffer in zip(kv.fixed, buffers, strict=True):
+        for state in kv.fixed:
+            buffer = next(buffers)
             self._binding.input(state.past, buffer)
             self._binding.output(state.present, buffer)
+        for state, buffer in zip(kv.fixed, buffers, strict=False):  # there may be no pending tokens
+            self._binding.input(pending_input(state.past), buffer)
+            self._binding.output(pending_output(state.past), buffer)
+        for spans in buffers:
+            self._binding.input(SPANS, spans)
         for name, buffer in self._rotary.buffers(cache.capacity).items():
             self._binding.input(name, buffer)

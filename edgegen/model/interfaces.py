@@ -73,8 +73,9 @@ class Cache(Protocol):
         """
         ...
 
-    def mark(self, slot: int) -> None:
-        """As :meth:`checkpoint`, for a proposal that may be rejected: the next mark takes the place of this one."""
+    def mark(self, slot: int, tokens: int) -> None:
+        """As :meth:`checkpoint`, if need be, for a run of ``tokens`` of which all but the first may be rejected: the
+        next mark takes the place of this one."""
         ...
 
     def compact(self, leaver: int, live: int) -> int:
@@ -110,6 +111,12 @@ class Runner(Protocol[C]):
 
     @property
     def chunk_invariance(self) -> ChunkInvariance: ...
+
+    @property
+    def rollback_limit(self) -> int | None:
+        """Most tokens of a rejected proposal that cost nothing more: after longer ones, those that were accepted are
+        run again; None: never."""
+        ...
 
     def new_cache(self, budget: int | None = None) -> C:
         """An empty cache, which grows to ``budget`` bytes at most."""

@@ -44,6 +44,7 @@ class KVCache:
 
     ``before_growth`` is called to drop such views; otherwise the old arrays would stay alive. ``windows``: those of the
     cache classes with sliding-window attention. ``budget``: bytes that growth stays within, unless more is asked for.
+    ``pending``: as of :class:`FixedStates`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class KVCache:
         before_growth: Callable[[], None] = lambda: None,
         windows: Mapping[str, SlidingWindow] = _NONE,
         budget: int | None = None,
+        pending: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self._spec = spec
         self._budget = budget
@@ -61,7 +63,7 @@ class KVCache:
         self._windows = windows
         self._classes = [layer.cache_class for layer in spec.arrays]  # of each array
         self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in spec.arrays]
-        self._fixed = FixedStates(spec.fixed)
+        self._fixed = FixedStates(spec.fixed, pending)
         self._capacity = 0
         self._chunk: int = CHUNK if windows else max_context  # without windows, one run may be as long as any
         self._views: dict[tuple[int, int], list[Buffer]] = {}
@@ -195,7 +197,7 @@ class KVCache:
             name: int(max(self.lengths[a] - bases[a], self.lengths[b] - bases[b])) for name, bases in self.bases.items()
         }
         sizes = [array[a, :, : held[name]].nbytes for array, name in zip(self._arrays, self._classes, strict=True)]
-        most = max([*sizes, *(state.nbytes for state in self._spec.fixed)], default=0)
+        most = max([*sizes, self._fixed.largest])
         spare = np.empty(most, np.uint8)  # first, so that nothing can fail between
         for array, name in zip(self._arrays, self._classes, strict=True):
             swap_rows(array[a, :, : held[name]], array[b, :, : held[name]], spare)
@@ -246,19 +248,24 @@ class KVCache:
         """Take a snapshot of the fixed states of ``slot``, so that it can be rolled back to here."""
         self.copied_bytes += self._fixed.checkpoint(slot, shared_prefix=shared_prefix)
 
-    def mark(self, slot: int) -> None:
-        """As :meth:`checkpoint`, for a proposal that may be rejected: the next mark takes the place of this one."""
-        self.copied_bytes += self._fixed.mark(slot)
+    def mark(self, slot: int, tokens: int) -> None:
+        """As :meth:`checkpoint`, if need be, for a run of ``tokens`` of which all but the first may be rejected: the
+        next mark takes the place of this one."""
+        self.copied_bytes += self._fixed.mark(slot, tokens)
 
     @contextmanager
-    def running(self, first: int, rows: int, tokens: int) -> Generator[None]:
-        """A run that appends ``tokens`` to each of ``rows`` slots: its end counts them, its failure leaves nothing."""
-        self._fixed.begin(first, rows)
+    def running(self, first: int, rows: int, tokens: int, *, rejectable: bool = False) -> Generator[None]:
+        """A run that appends ``tokens`` to each of ``rows`` slots: its end counts them, its failure leaves nothing.
+
+        ``rejectable``: whether all but the first may be rejected, so that slots can be rolled back to them.
+        """
+        left = min(tokens - 1, self._fixed.most_pending) if rejectable else 0
+        self._fixed.begin(first, rows, tokens, left)
         yield
         held = [length + tokens for length in self.lengths[first : first + rows].tolist()]
         for slot, length in enumerate(held, first):
             self.lengths[slot] = length
-        self._fixed.end(first, held)
+        self._fixed.end(first, held, left)
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget the positions of ``slot`` from ``length`` on; only fixed states are moved.

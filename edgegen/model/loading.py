@@ -221,7 +221,13 @@ def open_graphs(
     spin = options.draft is None and not uses_mtp_head(bundle, options)
     adapter = bundle.low_rank()
     session = OneSession(
-        graph, options.threads, keep_spinning=spin, kernels=kernels, adapter=adapter, on_handed_over=on_handed_over
+        graph,
+        options.threads,
+        keep_spinning=spin,
+        kernels=kernels,
+        adapter=adapter,
+        states={state.past for state in variant.kv.fixed},
+        on_handed_over=on_handed_over,
     )
     if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):
         raise ManifestError(f"{bundle.path / MANIFEST_NAME} is not that of {graph.name}: {one_or_list(problems)}")

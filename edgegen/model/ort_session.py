@@ -8,7 +8,7 @@ import ctypes
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any, Protocol, cast
 from weakref import WeakSet
@@ -24,6 +24,7 @@ from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
 from edgegen.graph.kernel_operators import SummingOrder, needs_kernels, summing_order, with_kernels
 from edgegen.graph.low_rank import LowRank, with_low_rank
+from edgegen.graph.pending_tokens import pending_input
 from edgegen.model.kernels import cannot_load, cannot_read_narrow, describe_kernels, kernel_library
 from edgegen.system import has_vnni, physical_cores
 
@@ -103,6 +104,11 @@ class GraphPair(Protocol):
         """In which its operators add; where that is ``fixed``, any chunks give the same bits."""
         ...
 
+    @property
+    def pending(self) -> Mapping[str, tuple[int, int]]:
+        """The shape of what each fixed state has of pending tokens, by the state's input; none where it has none."""
+        ...
+
     def binding(self, phase: Phase) -> Binding:
         """A new, empty binding for one of the graphs."""
         ...
@@ -119,11 +125,12 @@ class OneSession:
         keep_spinning: bool = True,
         kernels: bool = True,
         adapter: LowRank | None = None,
+        states: Set[str] = frozenset(),
         on_handed_over: Callable[[], object] = lambda: None,
     ) -> None:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
         ``kernels``: as for :func:`open_session`; ``adapter``: branches that the graph is given beside its matrices;
-        ``on_handed_over``: called before ONNX Runtime gets the graph."""
+        ``states``: inputs that are fixed states; ``on_handed_over``: called before ONNX Runtime gets the graph."""
         self.switch = RunSwitch()
         self._graph = graph
         self._order: SummingOrder | None = None
@@ -133,8 +140,12 @@ class OneSession:
             keep_spinning=keep_spinning,
             kernels=kernels,
             adapter=adapter,
+            states=states,
             on_handed_over=on_handed_over,
         )
+        inputs = {name: shape for name, (_, shape) in self.inputs.items()}
+        names = {past: pending_input(past) for past in states}
+        self.pending = {past: (inputs[name][1], inputs[name][2]) for past, name in names.items() if name in inputs}
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -206,6 +217,7 @@ def _open(
     keep_spinning: bool,
     kernels: bool,
     adapter: LowRank | None = None,
+    states: Set[str] = frozenset(),
     on_handed_over: Callable[[], object] = lambda: None,
 ) -> tuple[Any, bytes | None, bool]:
     """The session, its graph where that was rewritten, and whether it runs on our operators."""
@@ -220,7 +232,7 @@ def _open(
         if not isinstance(model, bytes) and (kernels or adapter):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             graph = with_low_rank(model.read_bytes(), adapter) if adapter else model.read_bytes()
-            source = rewritten = with_kernels(graph) if kernels else graph
+            source = rewritten = with_kernels(graph, states) if kernels else graph
         on_handed_over()
         # With its fallback it would print what failed, in words of the graph's, and try the same again.
         session = cast(Any, ort).InferenceSession(

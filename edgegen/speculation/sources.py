@@ -26,11 +26,13 @@ Speculate = Literal["auto", "off", "mtp", "lookup", "draft"]
 
 @dataclass(frozen=True, slots=True)
 class SpeculationSources:
-    """``draft``: a draft model; ``head``: the bundle's multi-token prediction head; each None where it is not used."""
+    """``draft``: a draft model; ``head``: the bundle's multi-token prediction head; each None where it is not used;
+    ``rollback_limit``: as of the :class:`Runner`."""
 
     speculate: Speculate = "auto"
     draft: DraftModel | None = None
     head: MTPHead | None = None
+    rollback_limit: int | None = None
 
     @property
     def drafts(self) -> bool:
@@ -45,11 +47,10 @@ class SpeculationSources:
         *,
         prompt_length: int,
         vocab_size: int,
-        runs_again: bool,
     ) -> tuple[list[Proposer], OnHiddenAt | None]:
         """Those of one sequence, prompt lookup first; and what is to hear the model's hidden states.
 
-        ``vocab_size``: that of the model's logits; ``runs_again``: as in :class:`AdaptiveLength`.
+        ``vocab_size``: that of the model's logits.
         """
         proposers, on_hidden = list[Proposer](), None
         lookup = options.prompt_lookup_num_tokens or (DEFAULT_LOOKUP_TOKENS if self.speculate == "lookup" else None)
@@ -57,34 +58,40 @@ class SpeculationSources:
             from edgegen.speculation.ngram_proposer import NGramProposer
 
             size = options.max_matching_ngram_size or DEFAULT_NGRAM_SIZE
-            proposers.append(NGramProposer(lookup, size, runs_again=runs_again))
+            proposers.append(NGramProposer(lookup, size, runs_again=self._runs_again(lookup)))
         if self.draft is not None:
             from edgegen.speculation.draft_proposer import DraftProposer
 
+            longest = options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS
             drafted = DraftProposer(
                 self.draft,
                 pipeline,
                 sampler,
                 prompt_length=prompt_length,
                 vocab_size=vocab_size,
-                longest=options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS,
-                runs_again=runs_again,
+                longest=longest,
+                runs_again=self._runs_again(longest),
             )
             proposers.append(drafted)
         if self.head is not None and options.use_cache:
             from edgegen.speculation.mtp_proposer import MTPProposer
 
+            longest = options.num_assistant_tokens or DEFAULT_MTP_TOKENS
             of_head = MTPProposer(
                 self.head,
                 pipeline,
                 sampler,
                 prompt_length=prompt_length,
-                longest=options.num_assistant_tokens or DEFAULT_MTP_TOKENS,
-                runs_again=runs_again,
+                longest=longest,
+                runs_again=self._runs_again(longest),
             )
             proposers.append(of_head)
             on_hidden = of_head.on_hidden
         return proposers, on_hidden
+
+    def _runs_again(self, longest: int) -> bool:
+        """Whether a rejection after a proposal of ``longest`` tokens costs those again that were accepted before it."""
+        return self.rollback_limit is not None and longest > self.rollback_limit
 
 
 NO_DRAFTS = SpeculationSources()

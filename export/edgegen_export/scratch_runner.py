@@ -32,7 +32,9 @@ class _ScratchRunner(InPlaceRunner):
 
     def new_cache(self, budget: int | None = None) -> KVCache:
         windows = windows_of(self._variant.kv, second_level_cache())
-        return _ScratchCache(self._scratch, self._variant.kv, self.max_context, self._steps.clear, windows, budget)
+        return _ScratchCache(
+            self._scratch, self._variant.kv, self.max_context, self._steps.clear, windows, budget, self._pending
+        )
 
 
 class _ScratchCache(KVCache):

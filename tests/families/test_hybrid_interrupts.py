@@ -18,6 +18,7 @@ from edgegen.engine.engine import Engine
 from edgegen.engine.finish import CANCELLED
 from edgegen.engine.sequence import Sequence, SequenceGroup
 from edgegen.graph.kernel_operators import SummingOrder
+from edgegen.graph.pending_tokens import pending_input
 from edgegen.model.in_place_runner import InPlaceRunner, Logits, OnHidden
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_graphs
@@ -92,6 +93,7 @@ class InterruptedGraphs:
         self._inner, self._interrupts, self._states = inner, interrupts, states
         self.switch = inner.switch
         self.order: SummingOrder = inner.order
+        self.pending = inner.pending
 
     def binding(self, phase: Phase) -> Binding:
         return InterruptedBinding(self._inner.binding(phase), self._interrupts, self._states)
@@ -103,7 +105,7 @@ class InterruptedRunner(InPlaceRunner):
     def __init__(self, bundle: Bundle) -> None:
         self.interrupts = Interrupts()
         variant, model = bundle.variant_with("int8"), bundle.manifest.model
-        states = frozenset(state.past for state in variant.kv.fixed)
+        states = frozenset(name for state in variant.kv.fixed for name in (state.past, pending_input(state.past)))
         graphs = open_graphs(bundle, variant, EngineOptions(kv="int8", threads=1))
         wrapped = InterruptedGraphs(graphs, self.interrupts, states)
         super().__init__(wrapped, variant, model.vocab_size, model.max_context)

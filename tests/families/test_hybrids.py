@@ -15,6 +15,8 @@ from edgegen.benchmark.memory_plan import plan_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.constraint import Regex
 from edgegen.graph.kernel_operators import inexact_operators, with_kernels
+from edgegen.graph.pending_tokens import MOST_PENDING
+from edgegen.model.kernels import kernel_library
 from edgegen.speculation.draft_model import DraftModel
 from tests.export.bundles import prefilled, runner_of
 from tests.families.harness import tokens
@@ -115,6 +117,12 @@ OPERATORS = {
 }
 """Those of a family that are neither edgegen's nor exact, but for matrices; others have none."""
 
+ROLLED_BACK = frozenset(
+    "lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next olmo_hybrid kimi_linear bailing_hybrid jamba mamba falcon_mamba "
+    "phi4flash".split()
+)
+"""Those whose states can do without the last tokens of a run."""
+
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 
 
@@ -161,6 +169,32 @@ def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
     more = OPERATORS.get(family, set[bytes]())
     assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *more}
+
+
+def test_states_after_a_rejection_are_those_of_a_run_without_proposals(family: str, bundle: Bundle) -> None:
+    """Of four proposed tokens each number is accepted in turn; what comes next has the same bits, too."""
+    runner = runner_of(bundle, kv="int8")
+    rolled_back = family in ROLLED_BACK and kernel_library() is not None
+    assert runner.rollback_limit == (MOST_PENDING * rolled_back if bundle.variant.kv.fixed else None)
+    if not rolled_back:
+        pytest.skip("tokens that were accepted are run again")
+    ids, plain, own = tokens(CASE, 60, seed=5), runner.new_cache(), runner.new_cache()
+    for cache in (plain, own):
+        cache.reserve(1, 60)
+        runner.prefill(cache, 0, ids[:7])
+    at = 7
+    for accepted in (0, 3, 4, 1, 2, 0, 4):
+        expected = [runner.decode(plain, np.array([[one]]))[0, 0].copy() for one in ids[at : at + 1 + accepted]]
+        proposed = [*ids[at : at + 1 + accepted], *[9] * (4 - accepted)]
+        found = runner.decode(own, np.array([proposed]))[0, : 1 + accepted]
+        assert [row.tobytes() for row in found] == [row.tobytes() for row in expected]
+        at += 1 + accepted
+        own.truncate(0, at)
+    for cache in (plain, own):
+        runner.decode(cache, np.array([[ids[at]]]))
+    one, other = plain.save(0).states, own.save(0).states
+    assert [*one] == [*other] == [at + 1]
+    assert [state.tobytes() for state in one[at + 1]] == [state.tobytes() for state in other[at + 1]]
 
 
 @settings(deadline=None, max_examples=25)

@@ -1,6 +1,7 @@
 """Engine over a fake model with a fixed state: before each run it is that of the tokens in the cache."""
 
 from collections.abc import Callable
+from collections.abc import Sequence as Ids
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +17,12 @@ from edgegen.engine.beam_search import BeamSearch
 from edgegen.engine.engine import Engine
 from edgegen.engine.finish import CANCELLED
 from edgegen.engine.sequence import SequenceGroup
+from edgegen.graph.pending_tokens import SPANS, pending_input
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import Binding
 from tests.runtime.engine.test_windowed_engine import Proposals, answer_to, finish, sequence
-from tests.runtime.models import FakeBinding, FakeGraphs, RandomGraphs, digest_of, fake_variant, random_ids
+from tests.runtime.models import FakeBinding, FakeGraphs, NextId, RandomGraphs, digest_of, fake_variant, random_ids
 
 CONTEXT = 2000
 STATE = FixedState(0, "past_state", "present_state", (2,))
@@ -35,6 +37,12 @@ def state_of(ids: list[int]) -> tuple[float, float]:
 
 
 class HybridGraphs(FakeGraphs):
+    """``pending``: how many tokens at the end of a run can be left out of the state."""
+
+    def __init__(self, next_id: NextId, pending: int = 0) -> None:
+        super().__init__(next_id)
+        self.pending = {STATE.past: (pending, 1)} if pending else {}
+
     def binding(self, phase: Phase) -> Binding:
         return HybridBinding(self, phase)
 
@@ -43,14 +51,19 @@ class HybridBinding(FakeBinding):
     def run(self) -> None:
         """The state must be that of the ids in the cache; a run that fails leaves it half written."""
         a, states = self.arrays, self.arrays[STATE.past]
-        starts = a["position_ids"][:, 0].tolist()
-        for row, start in enumerate(starts):
+        starts, tokens = a["position_ids"][:, 0].tolist(), a["input_ids"].shape[1]
+        spans = a[SPANS].tolist() if self.graphs.pending else [(0, tokens)] * len(starts)
+        left = a.get(pending_input(STATE.past), np.zeros((len(starts), 0, 1)))[:, :, 0]
+        for row, (start, (first, _)) in enumerate(zip(starts, spans, strict=True)):
             before = a["past.key"][row, 0, :start, 0].astype(int).tolist()
-            assert tuple(states[row].tolist()) == state_of(before)
-        states[...] = np.nan
+            assert tuple(states[row].tolist()) == state_of(before[: start - first])
+            assert left[row, :first].tolist() == before[start - first :]
+        states[...] = left[...] = np.nan
         super().run()
-        for row, (start, ids) in enumerate(zip(starts, a["input_ids"].tolist(), strict=True)):
-            states[row] = state_of([*a["past.key"][row, 0, :start, 0].astype(int).tolist(), *ids])
+        for row, (start, (_, whole)) in enumerate(zip(starts, spans, strict=True)):
+            ids = a["past.key"][row, 0, : start + tokens, 0].astype(int).tolist()
+            states[row] = state_of(ids[: start + whole])
+            left[row, : tokens - whole] = ids[start + whole :]
 
 
 def hybrid_variant() -> GraphVariant:
@@ -169,12 +182,14 @@ def test_a_batch_that_fails_late_is_computed_again_from_the_last_checkpoint() ->
     assert 70 + 90 < prefilled <= 70 + 90 + 2 * 256
 
 
-@settings(deadline=None, max_examples=40)
-@given(count=st.integers(1, 40), right=st.integers(0, 40), prompt=st.integers(1, 150))
-def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt: int) -> None:
+@settings(deadline=None, max_examples=60)
+@given(
+    count=st.integers(1, 40), right=st.integers(0, 40), prompt=st.integers(1, 150), pending=st.sampled_from([0, 1, 4])
+)
+def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt: int, pending: int) -> None:
     ids = random_ids(prompt)
     row = sequence(ids, 60, Proposals(digest_of, count, right))
-    engine = hybrid_engine(chunk=64)
+    engine = hybrid_engine(HybridGraphs(digest_of, pending), chunk=64)
     finish(engine, SequenceGroup([row]))
     assert row.generated == answer_to(ids, 60)
     later = sequence([*row.ids, 7, 8], 20)
@@ -182,10 +197,48 @@ def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt:
     assert later.generated == answer_to([*row.ids, 7, 8], 20)
 
 
-def test_without_the_cache_everything_is_done_again() -> None:
+def test_with_pending_tokens_nothing_runs_again() -> None:
+    graphs, ids = HybridGraphs(digest_of, pending=4), random_ids(100)
+    row = sequence(ids, 60, Proposals(digest_of, 4, 2))
+    finish(hybrid_engine(graphs), SequenceGroup([row]))
+    assert row.generated == answer_to(ids, 60)
+    assert row.speculation.accepted < row.speculation.proposed
+    assert max(tokens for _, tokens in graphs.runs[2:]) == 5
+    assert len(graphs.runs) == 2 + row.speculation.runs + (60 - 1 - row.speculation.accepted - row.speculation.runs)
+
+
+class FirstProposals(Proposals):
+    """Proposals for a text of up to 600 ids."""
+
+    def propose(self, token_ids: Ids[int]) -> list[int]:
+        return super().propose(token_ids) if len(token_ids) <= 600 else []
+
+
+def test_after_proposals_there_are_checkpoints_too() -> None:
+    """Of a batch that fails, no request is computed again from its prompt on."""
+
+    def fail() -> None:
+        if graphs.rows == 2 and not failed:
+            failed.append(True)
+            raise RuntimeError("broken")
+
+    failed, graphs = list[bool](), HybridGraphs(digest_of, pending=4)
+    graphs.after_run = fail
+    rows = [sequence(random_ids(10), 700, FirstProposals(digest_of, 4, 1)), sequence(random_ids(30, seed=1), 600)]
+    engine = hybrid_engine(graphs)
+    finish(engine, *(SequenceGroup([row]) for row in rows))
+    assert failed
+    assert [row.generated for row in rows] == [
+        answer_to(row.ids[: row.params.prompt_length], row.params.max_new_tokens) for row in rows
+    ]
+    assert sum(tokens for phase, tokens in graphs.runs if phase == "prefill") <= 10 + 30 + 256
+
+
+@pytest.mark.parametrize("pending", [0, 4])
+def test_without_the_cache_everything_is_done_again(pending: int) -> None:
     ids = random_ids(100)
     row = sequence(ids, 20, Proposals(digest_of, 5, 2), use_cache=False)
-    finish(hybrid_engine(), SequenceGroup([row]))
+    finish(hybrid_engine(HybridGraphs(digest_of, pending)), SequenceGroup([row]))
     assert row.generated == answer_to(ids, 20)
 
 

@@ -8,6 +8,7 @@ import pytest
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.errors import UsageError
+from edgegen.graph.pending_tokens import MOST_PENDING
 from edgegen.model.fixed_states import FixedStates
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.state_checkpoints import CHECKPOINTS, FEWEST, ROOM
@@ -138,7 +139,7 @@ def test_bytes_are_those_of_states_and_checkpoints() -> None:
     one.checkpoint(0)
     one.fork(0, 1)  # which shares the checkpoint
     assert one.nbytes == 2 * row + row
-    assert one.bytes_per_slot == (1 + CHECKPOINTS) * row
+    assert one.bytes_per_slot == (1 + CHECKPOINTS) * row + 2 * 4 * MOST_PENDING * (2 * 3 + 2)  # as of a scan
 
 
 def test_without_states_there_is_nothing_to_do() -> None:
@@ -199,7 +200,7 @@ def test_a_mark_is_a_checkpoint_until_the_next_one() -> None:
     one = states()
     for length in (3, 5):
         run(one, 0, length)
-        one.mark(0)
+        one.mark(0, 2)
     run(one, 0, 9)
     one.fork(0, 1)
     assert list(one.positions(0)) == [9, 5]
@@ -219,7 +220,95 @@ def test_a_mark_takes_the_place_of_a_checkpoint() -> None:
         run(one, 0, length)
         one.checkpoint(0)
     run(one, 0, 50)
-    one.mark(0)
+    one.mark(0, 2)
     run(one, 0, 60)
     one.checkpoint(0)
-    assert one.nbytes == one.bytes_per_slot
+    assert one.nbytes == (1 + CHECKPOINTS) * 4 * (6 + 4)
+
+
+def pending(slots: int = 2) -> FixedStates:
+    """States that runs of five tokens at most need no mark for."""
+    one = FixedStates(SPECS, ((4, 8), (4, 3)))
+    one.resize(slots)
+    return one
+
+
+def run_pending(one: FixedStates, slot: int, length: int, tokens: int) -> list[int]:
+    """A run of ``tokens`` after ``length``, which leaves all but the first out of states; the spans that it is told."""
+    one.begin(slot, 1, tokens, tokens - 1)
+    *arrays, spans = (buffer.array for buffer in one.buffers(slot, 1))
+    for array in arrays[:2]:
+        array[...] = length + 1
+    for array in arrays[2:]:
+        array[:, : tokens - 1] = np.arange(tokens - 1)[:, None] + length + 2
+    one.end(slot, [length + tokens], tokens - 1)
+    return spans[0].tolist()
+
+
+def test_a_slot_can_be_rolled_back_to_its_pending_tokens_and_nothing_moves() -> None:
+    one = pending()
+    assert [buffer.array.shape for buffer in one.buffers(0, 2)] == [(2, 2, 3), (2, 4), (2, 4, 8), (2, 4, 3), (2, 2)]
+    assert run_pending(one, 0, 7, 5) == [0, 1]
+    assert list(one.positions(0)) == [12, 11, 10, 9, 8]
+    assert one.roll_back(0, 10) == 0
+    assert list(one.positions(0)) == [10, 9, 8]
+    assert run_pending(one, 0, 10, 3) == [2, 1]
+    assert one.roll_back(0, 11) == 0
+    assert run_pending(one, 0, 11, 1) == [0, 1]
+    assert list(one.positions(0)) == [12]
+
+
+def test_what_is_copied_is_at_the_states_before_pending_tokens() -> None:
+    one = pending()
+    run_pending(one, 0, 7, 4)
+    one.roll_back(0, 10)
+    one.checkpoint(0)
+    assert set(one.save(0)) == {8}
+    run_pending(one, 0, 10, 2)
+    assert list(one.positions(0)) == [12, 11, 8]
+    one.roll_back(0, 8)
+    assert run_pending(one, 0, 8, 1) == [0, 1]
+
+
+def test_slots_change_with_their_pending_tokens() -> None:
+    one = pending()
+    run_pending(one, 0, 7, 4)
+    one.roll_back(0, 10)
+    one.fork(0, 1)
+    one.clear(0)
+    assert run_pending(one, 0, 0, 1) == [0, 1]
+    one.swap(0, 1, np.empty(one.largest, np.uint8))
+    one.resize(3)
+    assert [list(one.positions(slot)) for slot in range(3)] == [[10, 9, 8], [1], []]
+    tokens = [buffer.array[0, :2, 0].tolist() for buffer in one.buffers(0, 1)[2:4]]
+    assert tokens == [[9, 10], [9, 10]]
+    assert run_pending(one, 0, 10, 1) == [2, 1]
+
+
+def test_only_a_longer_proposal_needs_a_mark_which_has_the_pending_tokens() -> None:
+    one = pending()
+    run_pending(one, 0, 7, 4)
+    one.roll_back(0, 10)
+    assert one.mark(0, 5) == 0
+    assert one.mark(0, 6) > 0
+    one.begin(0, 1, 6, 4)
+    for buffer in one.buffers(0, 1)[:4]:
+        buffer.array[...] = np.nan
+    one.end(0, [16], 4)
+    assert list(one.positions(0)) == [16, 15, 14, 13, 12, 10]
+    one.roll_back(0, 10)
+    assert run_pending(one, 0, 10, 2) == [2, 1]
+    assert list(one.positions(0)) == [12, 11, 10]
+    one.checkpoint(0)
+    assert one.nbytes < 2 * one.bytes_per_slot
+
+
+def test_a_run_that_fails_leaves_nothing_of_pending_tokens() -> None:
+    one = pending()
+    run_pending(one, 0, 4, 1)
+    one.checkpoint(0)
+    run_pending(one, 0, 5, 5)
+    one.begin(0, 1, 3, 2)
+    assert list(one.positions(0)) == [5]
+    one.roll_back(0, 5)
+    assert run_pending(one, 0, 5, 1) == [0, 1]
