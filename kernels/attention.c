@@ -1,11 +1,13 @@
-/* The operators "CachedAttention" and "CachedAttentionInt8" of the domain "edgegen", for ONNX Runtime: causal attention
- * that appends to a KV cache, whose numbers are floats, or codes of 8 bits with a scale for each channel.
+/* The operators "CachedAttention", "CachedAttentionInt8" and "CachedAttentionInt4" of the domain "edgegen", for ONNX
+ * Runtime: causal attention that appends to a KV cache, whose numbers are floats, codes of 8 bits with a scale for each
+ * channel, or codes of 4 bits with two levels for each position and head.
  *
  * Inputs, as GroupQueryAttention has them: query float [b, t, heads * size], or with keys and values behind it;
  * key and value float [b, t, kv_heads * size] (optional); past key and past value [b, kv_heads, capacity, size];
  * seqlens_k int32 [b], positions in the cache after this run, less 1; total_sequence_length int32 (not used);
  * cosines and sines float [positions, pairs], position_ids int64 [b, t], bias float [1 or b, 1 or heads, t, keys],
  * head_sink float [heads] (all optional); with codes, scales of keys and values: initializers float of kv_heads * size.
+ * Of codes of 4 bits the past is uint8 [b, kv_heads, capacity, NIBBLE_ROW(size)].
  * Outputs: y float [b, t, heads * size], present key and present value; in place where they are the past's memory.
  * Attributes: num_heads, kv_num_heads, scale, local_window_size (-1 or 0: all), softcap (0: none), do_rotary,
  * rotary_interleaved.
@@ -37,6 +39,7 @@ enum {
   INPUTS
 };
 /* So many queries share what is turned, and are joined by one thread; few of them are split along the cache. */
+typedef enum { FLOATS, CODES, NIBBLES } Kind;
 enum { TOKENS_OF_A_TASK = 8, ROWS_OF_A_TASK = 64, ENOUGH_TASKS = 48, MOST_WORKERS = 64 };
 
 typedef struct {
@@ -46,7 +49,7 @@ typedef struct {
   float scale, cap;
   const float *key_scales, *value_scales; /* [kv_heads][size], or NULL for a cache of floats */
   int64_t scales;                         /* how many */
-  int codes;
+  Kind kind;
 } Kernel;
 
 typedef struct {
@@ -56,10 +59,10 @@ typedef struct {
   const void *data;
 } Given;
 
-static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes, void **out) {
+static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, Kind kind, void **out) {
   Kernel *kernel = calloc(1, sizeof *kernel);
   if (!kernel) return edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
-  kernel->api = api, kernel->codes = codes;
+  kernel->api = api, kernel->kind = kind;
   kernel->kernels = edgegen_attention_kernels(edgegen_kernels(NULL)->name);
   OrtStatus *status;
   if ((status = edgegen_attribute(api, info, "num_heads", "", &kernel->heads)) ||
@@ -80,7 +83,7 @@ static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, int codes
         api, ORT_INVALID_ARGUMENT,
         "CachedAttention: num_heads must be a multiple of kv_num_heads, local_window_size not below -1");
   }
-  if (codes) {
+  if (kind == CODES) {
     const void *scales[2] = {NULL, NULL};
     int64_t counts[2];
     for (size_t i = 0; i < 2; i++) {
@@ -110,10 +113,11 @@ typedef struct {
   Given in[INPUTS];
   size_t batch, tokens, heads, kv_heads, group, size, capacity, row; /* row: floats of a token of the query input */
   float *y;
-  void *queries; /* [b][kv_heads][t][group], each of query_bytes */
-  float *steps;  /* of queries that are whole numbers */
-  size_t query_bytes;
-  int most; /* what their numbers may be */
+  void *queries;                 /* [b][kv_heads][t][group], each of query_bytes */
+  float *steps;                  /* of queries that are whole numbers, */
+  float *sums;                   /* and their sums, of nibbles */
+  size_t query_bytes, row_bytes; /* row_bytes: of a position's keys or values of a head */
+  int most;                      /* what their numbers may be */
   void *keys, *values;
   size_t blocks, block_tokens, slices, parts; /* parts: of the longest row */
   float *states;                              /* [b][kv_heads][blocks][parts], where there are several slices */
@@ -122,7 +126,9 @@ typedef struct {
   atomic_int failed;
 } Job;
 
-static size_t item(const Job *job) { return job->kernel->codes ? 1 : sizeof(float); }
+static size_t bytes_of_row(Kind kind, size_t size) {
+  return kind == FLOATS ? size * sizeof(float) : kind == CODES ? size : NIBBLE_ROW(size);
+}
 
 /* Positions in the cache before this run. */
 static size_t past_of(const Job *job, size_t b) {
@@ -139,6 +145,12 @@ static void rotated(const Job *job, float *x, size_t b, size_t t) {
                                (const float *)job->in[SINES].data + at * pairs, pairs, job->kernel->interleaved != 0);
 }
 
+static float sum_of_query(const int16_t *numbers, size_t size) {
+  int64_t sum = 0;
+  for (size_t d = 0; d < QUERY_WIDTH(size); d++) sum += numbers[d];
+  return (float)sum;
+}
+
 /* Appends a token's keys and values of one kv head to the cache, and makes its queries ready. `own` has room for a
  * head. */
 static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *own) {
@@ -150,24 +162,34 @@ static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *ow
   const size_t other = (b * job->tokens + t) * job->kv_heads * size;
   const float *key = packed ? query + job->heads * size : (const float *)job->in[KEY].data + other;
   const float *value = packed ? key + job->kv_heads * size : (const float *)job->in[VALUE].data + other;
-  const float *key_scales = kernel->codes ? kernel->key_scales + g * size : NULL;
+  const int codes = kernel->kind == CODES, nibbles = kernel->kind == NIBBLES;
+  const float *key_scales = codes ? kernel->key_scales + g * size : NULL;
   for (size_t h = 0; h < job->group; h++) {
     memcpy(own, query + (g * job->group + h) * size, bytes);
     rotated(job, own, b, t);
     const size_t to = ((b * job->kv_heads + g) * job->tokens + t) * job->group + h;
     void *numbers = (char *)job->queries + to * job->query_bytes;
-    run->scale(own, key_scales, kernel->scale, kernel->codes ? own : numbers, size);
-    if (kernel->codes) job->steps[to] = run->round_query(own, job->most, numbers, size);
+    if (nibbles) run->mix(own, size);
+    run->scale(own, key_scales, kernel->scale, codes || nibbles ? own : numbers, size);
+    if (codes || nibbles) job->steps[to] = run->round_query(own, job->most, numbers, size);
+    if (nibbles) job->sums[to] = job->steps[to] * sum_of_query(numbers, size);
   }
-  const size_t at = ((b * job->kv_heads + g) * job->capacity + past_of(job, b) + t) * size;
+  const size_t at = ((b * job->kv_heads + g) * job->capacity + past_of(job, b) + t) * job->row_bytes;
+  void *keys = (char *)job->keys + at, *values = (char *)job->values + at;
   memcpy(own, key + g * size, bytes);
   rotated(job, own, b, t);
-  if (kernel->codes) {
-    run->round(own, key_scales, (int8_t *)job->keys + at, size);
-    run->round(value + g * size, kernel->value_scales + g * size, (int8_t *)job->values + at, size);
+  if (nibbles) {
+    run->mix(own, size);
+    run->pack(own, keys, size);
+    memcpy(own, value + g * size, bytes);
+    run->mix(own, size);
+    run->pack(own, values, size);
+  } else if (codes) {
+    run->round(own, key_scales, keys, size);
+    run->round(value + g * size, kernel->value_scales + g * size, values, size);
   } else {
-    memcpy((float *)job->keys + at, own, bytes);
-    memcpy((float *)job->values + at, value + g * size, bytes);
+    memcpy(keys, own, bytes);
+    memcpy(values, value + g * size, bytes);
   }
 }
 
@@ -217,8 +239,9 @@ static size_t seeing_to(const Block *block, size_t key, size_t count) {
   return least(all, key + count + block->window > before ? key + count + block->window - before : 0);
 }
 
-/* Rows of what is found: [rows] greatest scores, [rows] totals, [rows][SUM_WIDTH(size)] sums. */
-static size_t state_size(const Job *job) { return job->block_tokens * job->group * (2 + SUM_WIDTH(job->size)); }
+/* Rows of what is found: [rows] greatest scores, [rows] totals, [rows] sums of the values' middles (of nibbles), and
+ * [rows][SUM_WIDTH(size)] sums. */
+static size_t state_size(const Job *job) { return job->block_tokens * job->group * (3 + SUM_WIDTH(job->size)); }
 
 /* What a worker needs: */
 typedef struct {
@@ -227,12 +250,19 @@ typedef struct {
   int16_t *weights; /* [rows][PART], of codes */
   float *factors;   /* [rows][TILES][2] */
   float *totals;    /* [rows][TILES] */
+  int8_t *codes;    /* [KEYS][size], and what follows: of nibbles */
+  float *keys;      /* [2][KEYS] levels */
+  float *values;    /* [TILES][2][KEYS] levels */
+  float *steps;     /* [rows][TILES], of weights */
+  float *middles;   /* [rows][TILES] */
+  float *joining;   /* [rows][2] */
   void *turned, *paired;
   float *part, *whole; /* states */
 } Scratch;
 
 static int make_scratch(const Job *job, Scratch *scratch) {
-  const size_t rows = job->block_tokens * job->group, codes = job->kernel->codes != 0;
+  const size_t rows = job->block_tokens * job->group, codes = job->kernel->kind != FLOATS;
+  const size_t nibbles = job->kernel->kind == NIBBLES;
   const size_t sizes[] = {
       KEYS * (codes ? QUERY_WIDTH(job->size) * sizeof(int16_t) : job->size * sizeof(float)),
       codes * KEYS * SUM_WIDTH(job->size) * sizeof(int16_t),
@@ -242,6 +272,12 @@ static int make_scratch(const Job *job, Scratch *scratch) {
       rows * TILES * sizeof(float),
       state_size(job) * sizeof(float),
       state_size(job) * sizeof(float),
+      nibbles * KEYS * job->size,
+      nibbles * 2 * KEYS * sizeof(float),
+      nibbles * 2 * PART * sizeof(float),
+      nibbles * rows * TILES * sizeof(float),
+      nibbles * rows * TILES * sizeof(float),
+      nibbles * rows * 2 * sizeof(float),
   };
   enum { COUNT = sizeof sizes / sizeof *sizes };
   size_t all = 64;
@@ -253,6 +289,10 @@ static int make_scratch(const Job *job, Scratch *scratch) {
   scratch->scores = (float *)places[2], scratch->weights = (int16_t *)places[3];
   scratch->factors = (float *)places[4], scratch->totals = (float *)places[5];
   scratch->part = (float *)places[6], scratch->whole = (float *)places[7];
+  scratch->codes = (int8_t *)places[8];
+  scratch->keys = (float *)places[9], scratch->values = (float *)places[10];
+  scratch->steps = (float *)places[11], scratch->middles = (float *)places[12];
+  scratch->joining = (float *)places[13];
   return 1;
 }
 
@@ -264,6 +304,18 @@ static float exponents(float most, float other, float *to) {
   return both;
 }
 
+/* The levels of `count` rows of nibbles, [2][KEYS]: scales and middles; those of other keys are 0. */
+static void read_levels(const uint8_t *rows, size_t count, size_t size, float *to) {
+  const uint8_t *at = rows + (size + 1) / 2;
+  for (size_t k = 0; k < count; k++, at += NIBBLE_ROW(size)) {
+    uint32_t both, halves[2];
+    memcpy(&both, at, sizeof both);
+    halves[0] = both << 16, halves[1] = both & 0xffff0000;
+    memcpy(to + k, &halves[0], sizeof *to), memcpy(to + KEYS + k, &halves[1], sizeof *to);
+  }
+  for (size_t k = count; k < KEYS; k++) to[k] = to[KEYS + k] = 0;
+}
+
 static void score_part(const Job *job, const Block *block, size_t first, size_t last, const Scratch *scratch) {
   const AttentionKernels *run = job->kernel->kernels;
   const size_t size = job->size, group = job->group, part = first / PART * PART;
@@ -272,14 +324,25 @@ static void score_part(const Job *job, const Block *block, size_t first, size_t 
   for (size_t tile = first; tile < last; tile += KEYS) {
     const size_t from = seeing_from(block, tile) * group, to = seeing_to(block, tile, KEYS) * group;
     if (from >= to) continue;
-    const char *keys = (const char *)job->keys + (cache + tile) * size * item(job);
+    const char *keys = (const char *)job->keys + (cache + tile) * job->row_bytes;
     const char *queries = (const char *)job->queries + (query + from) * job->query_bytes;
     const size_t count = least(KEYS, last - tile);
     float *scores = scratch->scores + from * PART + (tile - part);
-    if (job->kernel->codes) {
-      run->turn_codes((const int8_t *)keys, count, size, scratch->turned);
+    if (job->kernel->kind != FLOATS) {
+      const int8_t *codes = (const int8_t *)keys;
+      if (job->kernel->kind == NIBBLES) {
+        run->unpack((const uint8_t *)keys, count, size, scratch->codes);
+        codes = scratch->codes;
+      }
+      run->turn_codes(codes, count, size, scratch->turned);
       run->score_codes((const int16_t *)queries, job->steps + query + from, to - from, size, scratch->turned, scores,
                        PART);
+      if (job->kernel->kind == NIBBLES) {
+        const uint8_t *values = (const uint8_t *)job->values + (cache + tile) * job->row_bytes;
+        read_levels((const uint8_t *)keys, count, size, scratch->keys);
+        read_levels(values, count, size, scratch->values + (tile - part) * 2);
+        run->level_scores(scratch->keys, job->sums + query + from, to - from, scores, PART);
+      }
     } else {
       run->turn_floats((const float *)keys, count, size, scratch->turned);
       run->score_floats((const float *)queries, to - from, size, scratch->turned, scores, PART);
@@ -306,9 +369,12 @@ static float weigh_row(const Job *job, const Block *block, size_t r, size_t firs
     const size_t at = tile - part, begin = first > tile ? first - tile : 0, end = least(KEYS - 1, last - tile);
     float *scores = scratch->scores + r * PART + at, *total = scratch->totals + r * TILES + at / KEYS;
     if (biases) softmax.bias = biases + tile;
-    const float own = kernel->codes ? kernel->kernels->weigh_codes(&softmax, scores, begin, end,
-                                                                   scratch->weights + r * PART + at, total)
-                                    : kernel->kernels->weigh_floats(&softmax, scores, begin, end, total);
+    int16_t *weights = scratch->weights + r * PART + at;
+    const float own = kernel->kind == CODES ? kernel->kernels->weigh_codes(&softmax, scores, begin, end, weights, total)
+                                            : kernel->kernels->weigh_floats(&softmax, scores, begin, end, total);
+    if (kernel->kind == NIBBLES)
+      scratch->steps[r * TILES + at / KEYS] = kernel->kernels->level_weights(scratch->values + at * 2, scores, weights,
+                                                                             scratch->middles + r * TILES + at / KEYS);
     most = exponents(most, own, scratch->factors + (r * TILES + at / KEYS) * 2);
   }
   return most;
@@ -322,7 +388,8 @@ static void attend_part(const Job *job, const Block *block, size_t part, const S
   const size_t from = seeing_from(block, begin) * group, to = seeing_to(block, begin, PART) * group;
   const size_t first = first_seen(block, block->first + from / group) / KEYS * KEYS;
   const size_t start = first > begin ? first : begin;
-  float *most = state, *totals = state + rows, *sums = state + 2 * rows, *factors = scratch->factors;
+  float *most = state, *totals = state + rows, *middles = state + 2 * rows, *sums = state + 3 * rows;
+  float *factors = scratch->factors;
   score_part(job, block, start, end, scratch);
   memset(factors, 0, rows * 2 * TILES * sizeof *factors);
   for (size_t r = from; r < to; r++) {
@@ -330,16 +397,27 @@ static void attend_part(const Job *job, const Block *block, size_t part, const S
     most[r] = weigh_row(job, block, r, seen > begin ? seen : begin, least(block->past + t, begin + PART - 1), scratch);
   }
   run->raise(factors + from * 2 * TILES, (to - from) * 2 * TILES);
-  memset(totals, 0, rows * sizeof *totals);
+  memset(totals, 0, 2 * rows * sizeof *totals); /* and the middles */
   memset(sums, 0, rows * wide * sizeof *sums);
   const size_t cache = (block->b * job->kv_heads + block->g) * job->capacity;
   for (size_t tile = start; tile < end; tile += KEYS) {
     const size_t low = seeing_from(block, tile) * group, high = seeing_to(block, tile, KEYS) * group;
     if (low >= high) continue;
-    const char *values = (const char *)job->values + (cache + tile) * size * item(job);
+    const char *values = (const char *)job->values + (cache + tile) * job->row_bytes;
     const size_t at = tile - begin, count = least(KEYS, end - tile);
     const float *own = factors + (low * TILES + at / KEYS) * 2;
-    if (job->kernel->codes) {
+    if (job->kernel->kind == NIBBLES) {
+      for (size_t r = low; r < high; r++) {
+        const float *pair = factors + (r * TILES + at / KEYS) * 2;
+        scratch->joining[2 * r] = pair[0];
+        scratch->joining[2 * r + 1] = pair[1] * scratch->steps[r * TILES + at / KEYS];
+        middles[r] = middles[r] * pair[0] + scratch->middles[r * TILES + at / KEYS] * pair[1];
+      }
+      run->unpack((const uint8_t *)values, count, size, scratch->codes);
+      run->pair_codes(scratch->codes, count, size, scratch->paired);
+      run->sum_codes(scratch->weights + low * PART + at, PART, high - low, scratch->paired, count, size,
+                     scratch->joining + 2 * low, 2, sums + low * wide);
+    } else if (job->kernel->kind == CODES) {
       run->pair_codes((const int8_t *)values, count, size, scratch->paired);
       run->sum_codes(scratch->weights + low * PART + at, PART, high - low, scratch->paired, count, size, own, 2 * TILES,
                      sums + low * wide);
@@ -358,9 +436,9 @@ static void begin_whole(const Job *job, const Block *block, float *whole) {
   const Given *sink = &job->in[SINK];
   for (size_t r = 0; r < rows; r++) {
     whole[r] = sink->there ? ((const float *)sink->data)[block->g * job->group + r % job->group] : -INFINITY;
-    whole[rows + r] = !sink->there ? 0 : job->kernel->codes ? ONE : 1;
+    whole[rows + r] = !sink->there ? 0 : job->kernel->kind == CODES ? ONE : 1;
   }
-  memset(whole + 2 * rows, 0, rows * SUM_WIDTH(job->size) * sizeof *whole);
+  memset(whole + 2 * rows, 0, rows * (1 + SUM_WIDTH(job->size)) * sizeof *whole);
 }
 
 static void join_part(const Job *job, const Block *block, size_t part, const float *state, const Scratch *scratch) {
@@ -372,8 +450,9 @@ static void join_part(const Job *job, const Block *block, size_t part, const flo
   for (size_t r = from; r < to; r++) whole[r] = exponents(whole[r], state[r], factors + 2 * r);
   run->raise(factors + 2 * from, 2 * (to - from));
   for (size_t r = from; r < to; r++) {
-    whole[rows + r] = whole[rows + r] * factors[2 * r] + state[rows + r] * factors[2 * r + 1];
-    run->join(factors + 2 * r, state + 2 * rows + r * wide, whole + 2 * rows + r * wide, wide);
+    for (size_t at = rows + r; at <= 2 * rows + r; at += rows) /* the total and the middle */
+      whole[at] = whole[at] * factors[2 * r] + state[at] * factors[2 * r + 1];
+    run->join(factors + 2 * r, state + 3 * rows + r * wide, whole + 3 * rows + r * wide, wide);
   }
 }
 
@@ -382,9 +461,15 @@ static void finish(const Job *job, const Block *block, const float *whole) {
   const size_t rows = job->block_tokens * job->group, size = job->size, group = job->group;
   for (size_t r = 0; r < (block->last - block->first) * group; r++) {
     const size_t t = block->first + r / group, head = block->g * group + r % group;
-    kernel->kernels->divide(whole + 2 * rows + r * SUM_WIDTH(size), whole[rows + r],
-                            kernel->codes ? kernel->value_scales + block->g * size : NULL,
-                            job->y + ((block->b * job->tokens + t) * job->heads + head) * size, size);
+    float *y = job->y + ((block->b * job->tokens + t) * job->heads + head) * size;
+    const float *scales = kernel->kind == CODES ? kernel->value_scales + block->g * size : NULL,
+                total = whole[rows + r];
+    kernel->kernels->divide(whole + 3 * rows + r * SUM_WIDTH(size), total, kernel->kind != FLOATS, scales, y, size);
+    if (kernel->kind == NIBBLES) {
+      const float middle = whole[2 * rows + r] / total;
+      for (size_t d = 0; d < size; d++) y[d] += middle;
+      kernel->kernels->mix(y, size);
+    }
   }
 }
 
@@ -451,31 +536,36 @@ static OrtStatus *read_inputs(const Kernel *kernel, const OrtKernelContext *cont
   return status;
 }
 
+static const int CACHE_TYPES[] = {[FLOATS] = ORT_FLOAT, [CODES] = ORT_INT8, [NIBBLES] = ORT_UINT8};
+
 /* Whether every shape is what the attributes and the other shapes say; what is given may be a lie. */
 static OrtStatus *check(const Kernel *kernel, Job *job) {
   const Given *in = job->in;
   const int64_t *q = in[QUERY].dimensions, *k = in[PAST_KEY].dimensions, *v = in[PAST_VALUE].dimensions;
-  const int cache = kernel->codes ? ORT_INT8 : ORT_FLOAT;
+  const int cache = CACHE_TYPES[kernel->kind], packed = !in[KEY].there;
   const int64_t most = (int64_t)1 << 40;
   if (!in[QUERY].there || !in[PAST_KEY].there || !in[PAST_VALUE].there || !in[LENGTHS].there)
     return wrong(kernel, "CachedAttention: query, past keys, past values and lengths are needed");
   if (in[QUERY].rank != 3 || in[PAST_KEY].rank != 4 || in[PAST_VALUE].rank != 4 || in[QUERY].type != ORT_FLOAT ||
       in[PAST_KEY].type != cache || in[PAST_VALUE].type != cache || memcmp(k, v, 4 * sizeof *k))
     return wrong(kernel, "CachedAttention: the query has 3 dimensions, past keys and values the same 4");
-  const int64_t batch = q[0], tokens = q[1], size = k[3], capacity = k[2];
+  const int64_t batch = q[0], tokens = q[1], capacity = k[2];
+  const int64_t vectors = kernel->heads + (packed ? 2 * kernel->kv_heads : 0);
+  const int64_t size = kernel->kind == NIBBLES ? q[2] / vectors : k[3];
   if (batch < 0 || tokens < 0 || size < 1 || size > 1 << 16 || capacity < 0 || k[0] != batch ||
-      k[1] != kernel->kv_heads)
-    return wrong(kernel, "CachedAttention: past keys and values are [batch, kv_num_heads, capacity, size]");
+      k[1] != kernel->kv_heads || (kernel->kind == NIBBLES && k[3] != NIBBLE_ROW(size)))
+    return wrong(kernel, kernel->kind == NIBBLES
+                             ? "CachedAttention: past keys and values are [batch, kv_num_heads, capacity, row]"
+                             : "CachedAttention: past keys and values are [batch, kv_num_heads, capacity, size]");
   if (batch > most || tokens > most || capacity > most || (tokens && batch * kernel->heads > most / tokens / size))
     return wrong(kernel, "CachedAttention: too many numbers");
-  const int packed = !in[KEY].there;
-  if (packed != !in[VALUE].there || q[2] != (kernel->heads + (packed ? 2 * kernel->kv_heads : 0)) * size)
+  if (packed != !in[VALUE].there || q[2] != vectors * size)
     return wrong(kernel, "CachedAttention: the query's last dimension is not what the heads say");
   for (size_t i = KEY; i <= VALUE; i++)
     if (in[i].there && (in[i].type != ORT_FLOAT || in[i].rank != 3 || in[i].dimensions[0] != batch ||
                         in[i].dimensions[1] != tokens || in[i].dimensions[2] != kernel->kv_heads * size))
       return wrong(kernel, "CachedAttention: keys and values are [batch, tokens, kv_num_heads * size]");
-  if (kernel->codes && kernel->scales != kernel->kv_heads * size)
+  if (kernel->kind == CODES && kernel->scales != kernel->kv_heads * size)
     return wrong(kernel, "CachedAttention: an int8 KV cache has kv_num_heads * size scales");
   int64_t count = 1;
   for (size_t i = 0; i < in[LENGTHS].rank; i++)
@@ -516,7 +606,7 @@ static OrtStatus *check(const Kernel *kernel, Job *job) {
     return wrong(kernel, "CachedAttention: there is one sink for each head");
   job->batch = (size_t)batch, job->tokens = (size_t)tokens, job->size = (size_t)size, job->capacity = (size_t)capacity;
   job->heads = (size_t)kernel->heads, job->kv_heads = (size_t)kernel->kv_heads, job->group = job->heads / job->kv_heads;
-  job->row = (size_t)q[2];
+  job->row = (size_t)q[2], job->row_bytes = bytes_of_row(kernel->kind, job->size);
   return NULL;
 }
 
@@ -528,7 +618,7 @@ static OrtStatus *present(Job *job, OrtKernelContext *context, size_t index, con
                                OrtKernelContextGetOutput)(context, index, past->dimensions, 4, &value);
   if (!status) status = ORT_CALL(api, ORT_GET_TENSOR_MUTABLE_DATA, OrtGetTensorMutableData)(value, out);
   if (!status && *out != past->data && past->data)
-    memcpy(*out, past->data, job->batch * job->kv_heads * job->capacity * job->size * item(job));
+    memcpy(*out, past->data, job->batch * job->kv_heads * job->capacity * job->row_bytes);
   return status;
 }
 
@@ -561,17 +651,17 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   job.blocks = (job.tokens + job.block_tokens - 1) / job.block_tokens;
   const size_t blocks = job.batch * job.kv_heads * job.blocks, queries = job.batch * job.tokens * job.heads;
   job.slices = blocks >= ENOUGH_TASKS ? 1 : least(job.parts, (ENOUGH_TASKS + blocks - 1) / blocks);
-  job.query_bytes = kernel->codes ? QUERY_WIDTH(job.size) * sizeof(int16_t) : job.size * sizeof(float);
+  job.query_bytes = kernel->kind != FLOATS ? QUERY_WIDTH(job.size) * sizeof(int16_t) : job.size * sizeof(float);
   const int64_t bound = INT32_MAX / (128 * (int64_t)job.size);
   job.most = bound < INT16_MAX ? (int)bound : INT16_MAX;
   const size_t query_bytes = ROUNDED_UP(queries * job.query_bytes, 64),
                step_bytes = ROUNDED_UP(queries * sizeof(float), 64);
   const size_t state_bytes = job.slices > 1 ? blocks * job.parts * state_size(&job) * sizeof(float) : 0;
-  char *memory = malloc(query_bytes + step_bytes + ROUNDED_UP(state_bytes, 64) + blocks * sizeof *job.done);
+  char *memory = malloc(query_bytes + 2 * step_bytes + ROUNDED_UP(state_bytes, 64) + blocks * sizeof *job.done);
   if (!memory) return edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
-  job.queries = memory, job.steps = (float *)(memory + query_bytes),
-  job.states = job.steps + step_bytes / sizeof(float);
-  job.done = (atomic_size_t *)(memory + query_bytes + step_bytes + ROUNDED_UP(state_bytes, 64));
+  job.queries = memory, job.steps = (float *)(memory + query_bytes);
+  job.sums = job.steps + step_bytes / sizeof(float), job.states = job.sums + step_bytes / sizeof(float);
+  job.done = (atomic_size_t *)(memory + query_bytes + 2 * step_bytes + ROUNDED_UP(state_bytes, 64));
   for (size_t i = 0; i < blocks; i++) atomic_init(&job.done[i], 0);
 
   status =
@@ -584,22 +674,30 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
 }
 
 static OrtStatus *create_floats(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
-  return (void)op, create(api, info, 0, out);
+  return (void)op, create(api, info, FLOATS, out);
 }
 static OrtStatus *create_codes(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
-  return (void)op, create(api, info, 1, out);
+  return (void)op, create(api, info, CODES, out);
+}
+static OrtStatus *create_nibbles(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
+  return (void)op, create(api, info, NIBBLES, out);
 }
 static const char *name_floats(const OrtCustomOp *op) { return (void)op, "CachedAttention"; }
 static const char *name_codes(const OrtCustomOp *op) { return (void)op, "CachedAttentionInt8"; }
+static const char *name_nibbles(const OrtCustomOp *op) { return (void)op, "CachedAttentionInt4"; }
 static const int TYPES[INPUTS] = {ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_INT32, ORT_INT32,
                                   ORT_FLOAT, ORT_FLOAT, ORT_INT64, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT};
 static int type_floats(const OrtCustomOp *op, size_t index) { return (void)op, TYPES[index]; }
 static int type_codes(const OrtCustomOp *op, size_t index) {
   return (void)op, index == PAST_KEY || index == PAST_VALUE ? ORT_INT8 : TYPES[index];
 }
+static int type_nibbles(const OrtCustomOp *op, size_t index) {
+  return (void)op, index == PAST_KEY || index == PAST_VALUE ? ORT_UINT8 : TYPES[index];
+}
 static size_t input_count(const OrtCustomOp *op) { return (void)op, INPUTS; }
 #define output_floats edgegen_float_type
 static int output_codes(const OrtCustomOp *op, size_t index) { return (void)op, index ? ORT_INT8 : ORT_FLOAT; }
+static int output_nibbles(const OrtCustomOp *op, size_t index) { return (void)op, index ? ORT_UINT8 : ORT_FLOAT; }
 static size_t output_count(const OrtCustomOp *op) { return (void)op, 3; }
 static int input_characteristic(const OrtCustomOp *op, size_t index) {
   return (void)op, index == QUERY || (index >= PAST_KEY && index <= TOTAL) ? ORT_REQUIRED : ORT_OPTIONAL;
@@ -620,3 +718,4 @@ static int input_characteristic(const OrtCustomOp *op, size_t index) {
   }
 const OrtCustomOp edgegen_cached_attention = OPERATOR(floats);
 const OrtCustomOp edgegen_cached_attention_int8 = OPERATOR(codes);
+const OrtCustomOp edgegen_cached_attention_int4 = OPERATOR(nibbles);

@@ -13,6 +13,12 @@
  *   - Tiles are joined in ascending order to parts of PART keys, and parts to the whole, which begins with the head's
  *     sink, if any: a score whose value is 0. Each is multiplied by exp(its most - the most of both), and added: the
  *     totals with two roundings, the sums by fma. Tiles and parts of which a query sees nothing are left out.
+ *   - Nibbles: keys, queries and values are multiplied by a Hadamard matrix, which makes channels alike and is undone
+ * in y. A position's vector of a head has codes c of 4 bits, -8 to 7, and two levels: a number is c * scale + middle,
+ *     and 0 is between the least and the greatest that there can be. Scores are those of codes, times the key's scale,
+ *     plus its middle times the sum of q, by fma. Weights are those of floats; times the values' scales they are
+ * rounded to whole numbers, ONE for the greatest of the tile; times the middles they are added as the weights are, and
+ * what that gives is added to all y.
  *   - y[d] = sum / total, times the scale of the values' channel where they are codes.
  */
 #ifndef EDGEGEN_ATTENTION_H
@@ -29,6 +35,9 @@
 /* Numbers of 16 bits that a row of codes has room for: queries, and the values' side, which are zeros at the end. */
 #define QUERY_WIDTH(width) ROUNDED_UP(width, 4)
 #define SUM_WIDTH(width) ROUNDED_UP(width, 16)
+/* Bytes of a vector of nibbles: code d in the lower half of byte d, or in the upper half of byte d - (width + 1) / 2;
+ * then scale and middle, each the upper half of a float, lower byte first. */
+#define NIBBLE_ROW(width) (((width) + 1) / 2 + 4)
 
 typedef struct {
   float cap;         /* 0: none */
@@ -42,6 +51,11 @@ typedef struct {
   void (*scale)(const float *x, const float *scales, float scale, float *to, size_t width);
   /* Codes of x: x[d] / scales[d], to the nearest even integer of 8 bits. */
   void (*round)(const float *x, const float *scales, int8_t *to, size_t width);
+  /* x times a Hadamard matrix, in blocks of the largest power of two that divides width; again it is undone. */
+  void (*mix)(float *x, size_t width);
+  /* NIBBLE_ROW(width) bytes of x; and of so many rows the codes [count][width]. */
+  void (*pack)(const float *x, uint8_t *to, size_t width);
+  void (*unpack)(const uint8_t *from, size_t count, size_t width, int8_t *to);
   /* Whole numbers of a step, QUERY_WIDTH(width) in the order that turned codes have; returns the step. */
   float (*round_query)(const float *x, int most, int16_t *to, size_t width);
   /* [count][width] numbers, count <= KEYS, as floats [width][KEYS]; keys beyond count are 0. */
@@ -55,11 +69,15 @@ typedef struct {
                        size_t stride);
   void (*score_codes)(const int16_t *queries, const float *steps, size_t rows, size_t width, const int16_t *turned,
                       float *scores, size_t stride);
+  /* Scores of nibbles from those of their codes; levels [2][KEYS] of the keys, and each row's sum of the query. */
+  void (*level_scores)(const float *levels, const float *sums, size_t rows, float *scores, size_t stride);
   /* Weights of a tile's keys first to last, both included, and 0 for others, in place of their scores or as whole
    * numbers of ONE. Returns the greatest score. */
   float (*weigh_floats)(const Softmax *softmax, float *scores, size_t first, size_t last, float *total);
   float (*weigh_codes)(const Softmax *softmax, float *scores, size_t first, size_t last, int16_t *weights,
                        float *total);
+  /* A tile's weights times the values' scales as whole numbers; returns their step. Their sum times the middles. */
+  float (*level_weights)(const float *levels, const float *weights, int16_t *to, float *middle);
   /* Joins what a tile's values give to sums[row][d], rows of SUM_WIDTH(width). Each row has two factors: its own, and
    * the tile's; those of the next are `apart` floats on. */
   void (*sum_floats)(const float *weights, size_t stride, size_t rows, const float *values, size_t count, size_t width,
@@ -70,8 +88,8 @@ typedef struct {
   void (*join)(const float *factors, const float *other, float *sums, size_t width);
   /* e to the power of each. */
   void (*raise)(float *x, size_t count);
-  /* to[d] = x[d] / total * scales[d] */
-  void (*divide)(const float *x, float total, const float *scales, float *to, size_t width);
+  /* to[d] = x[d] / total * scales[d], which may be NULL; sums of codes have an order of their own. */
+  void (*divide)(const float *x, float total, int codes, const float *scales, float *to, size_t width);
 } AttentionKernels;
 
 /* Those of the instruction set whose matrix kernels have that name. */

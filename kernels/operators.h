@@ -9,8 +9,8 @@
 enum { MOST_DIMENSIONS = 8 };
 
 extern const OrtCustomOp edgegen_block_matmul, edgegen_block_gather, edgegen_cached_attention,
-    edgegen_cached_attention_int8, edgegen_norm, edgegen_activation, edgegen_fused_layers, edgegen_block_experts,
-    edgegen_selective_scan, edgegen_block_matmul_per_head,
+    edgegen_cached_attention_int8, edgegen_cached_attention_int4, edgegen_norm, edgegen_activation,
+    edgegen_fused_layers, edgegen_block_experts, edgegen_selective_scan, edgegen_block_matmul_per_head,
     edgegen_causal_conv, edgegen_gated_delta_rule;
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message);

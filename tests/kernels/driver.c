@@ -285,7 +285,8 @@ static OrtValue *numbers(int64_t length, float factor, float least) {
 
 typedef struct {
   int64_t heads, kv_heads, size, batch, tokens, past, window;
-  int codes, packed, rotary, bias, sink;
+  int cache; /* 0: floats, 1: codes of 8 bits, 2: of 4 */
+  int packed, rotary, bias, sink;
   float cap;
   int lying; /* 0; 1: a length beyond the capacity, 2: scales, 3: sinks, 4: the bias, 5: a position, 6: values */
 } Attention;
@@ -296,7 +297,10 @@ static void run_attention(const Attention *a) {
                                   "scale", "softcap"},
                         .values = {(double)a->heads, (double)a->kv_heads, (double)a->window, a->rotary != 0,
                                    a->rotary == 2, 0.25, a->cap}};
-  OrtKernelContext context = {.types = {ORT_FLOAT, a->codes ? ORT_INT8 : ORT_FLOAT, a->codes ? ORT_INT8 : ORT_FLOAT}};
+  static const int TYPES[] = {ORT_FLOAT, ORT_INT8, ORT_UINT8};
+  const OrtCustomOp *operators[] = {&edgegen_cached_attention, &edgegen_cached_attention_int8,
+                                    &edgegen_cached_attention_int4};
+  OrtKernelContext context = {.types = {ORT_FLOAT, TYPES[a->cache], TYPES[a->cache]}};
   OrtValue **in = context.inputs;
   const int64_t rows = a->batch * a->tokens, query = widths + (a->packed ? 2 * others : 0);
   in[0] = shaped(numbers(rows * query, 40, 0), 3, (int64_t[]){a->batch, a->tokens, query});
@@ -305,10 +309,13 @@ static void run_attention(const Attention *a) {
     in[i] = shaped(numbers(rows * width, 40, 0), 3, (int64_t[]){a->batch, a->tokens, width});
   }
   for (size_t i = 3; i < 5; i++) {
-    const int64_t length = a->batch * a->kv_heads * capacity * a->size;
-    OrtValue *past = a->codes ? tensor(ORT_UINT8, length) : numbers(length, 40, 0);
-    if (a->codes) past->type = ORT_INT8;
-    in[i] = shaped(past, 4, (int64_t[]){a->batch, a->kv_heads, capacity, a->size});
+    const int64_t row = a->cache == 2 ? (a->size + 1) / 2 + 4 : a->size;
+    const int64_t length = a->batch * a->kv_heads * capacity * row;
+    OrtValue *past = a->cache ? tensor(ORT_UINT8, length) : numbers(length, 40, 0);
+    past->type = TYPES[a->cache];
+    uint8_t *levels = past->data; /* of any bits they would not be numbers */
+    for (int64_t end = row; a->cache == 2 && end <= length; end += row) levels[end - 3] = 60, levels[end - 1] = 189;
+    in[i] = shaped(past, 4, (int64_t[]){a->batch, a->kv_heads, capacity, row});
   }
   in[5] = tensor(ORT_INT32, a->batch);
   for (int64_t b = 0; b < a->batch; b++)
@@ -325,12 +332,12 @@ static void run_attention(const Attention *a) {
     in[10] = shaped(numbers(a->heads * a->tokens * keys, 20, 0), 4, (int64_t[]){1, a->heads, a->tokens, keys});
   }
   if (a->sink) in[11] = numbers(a->heads - (a->lying == 3), 20, 0);
-  for (size_t i = 12; i < 14 && a->codes; i++)
+  for (size_t i = 12; i < 14 && a->cache == 1; i++)
     in[i] = info.initializers[i] = numbers(others - (a->lying == 2), 0.01f, 0.02f);
   printf("attention heads=%lld/%lld size=%lld rows=%lld tokens=%lld past=%lld window=%lld %d%d%d%d%d %g: ",
          (long long)a->heads, (long long)a->kv_heads, (long long)a->size, (long long)a->batch, (long long)a->tokens,
-         (long long)a->past, (long long)a->window, a->codes, a->packed, a->rotary, a->bias, a->sink, (double)a->cap);
-  run(a->codes ? &edgegen_cached_attention_int8 : &edgegen_cached_attention, &info, &context, 3);
+         (long long)a->past, (long long)a->window, a->cache, a->packed, a->rotary, a->bias, a->sink, (double)a->cap);
+  run(operators[a->cache], &info, &context, 3);
 }
 
 static void run_gather(int64_t columns, int64_t rows, int64_t block, int bits, int lying) {
@@ -544,7 +551,7 @@ static void run_gptq(int64_t columns, int64_t rows, int bits, int symmetric) {
 }
 
 static void run_others(void) {
-  for (int kind = 0; kind < 48; kind++) {
+  for (int kind = 0; kind < 96; kind++) {
     static const int64_t HEADS[][3] = {{1, 1, 8}, {4, 2, 16}, {6, 1, 40}, {3, 3, 64}, {2, 1, 72}, {4, 4, 24}};
     static const int64_t LENGTHS[][3] = {{1, 1, 0},  {1, 5, 0},  {3, 1, 70}, {1, 9, 130},
                                          {2, 7, 64}, {1, 70, 1}, {1, 1, 63}, {2, 2, 520}};
@@ -558,7 +565,7 @@ static void run_others(void) {
                    kind % 5 == 1   ? 16
                    : kind % 5 == 3 ? 1
                                    : -1,
-                   kind & 1,
+                   kind < 48 ? kind & 1 : 2,
                    kind >> 1 & 1,
                    kind % 3,
                    kind % 4 == 2,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import onnxruntime as ort
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from tests.kernels import nibbles
 from tests.kernels.material import Array, instruction_sets, same_bits, session_of
 from tests.kernels.stock import needs_kernels
 
@@ -21,7 +22,19 @@ INPUTS = (
     *("cosines", "sines", "position_ids", "bias", "sink", "key_scales", "value_scales"),
 )
 OUTPUTS = ("y", "present_key", "present_value")
-TYPES = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+}
+Cache = Literal["float32", "int8", "int4"]
+OPERATORS = {
+    "float32": ("CachedAttention", TensorProto.FLOAT),
+    "int8": ("CachedAttentionInt8", TensorProto.INT8),
+    "int4": ("CachedAttentionInt4", TensorProto.UINT8),
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class Case:
     cap: float = 0.0
     bias: bool = False
     sink: bool = False
-    codes: bool = False
+    cache: Cache = "float32"
 
     @property
     def capacity(self) -> int:
@@ -59,7 +72,10 @@ class Case:
             made = {"query": np.concatenate(list(made.values()), -1)}
         for name in ("past_key", "past_value"):
             past = rng.normal(size=(b, self.kv_heads, self.capacity, s)).astype(np.float32)
-            made[name] = (past * 40).clip(-128, 127).astype(np.int8) if self.codes else past
+            if self.cache == "int8":
+                made[name] = (past * 40).clip(-128, 127).astype(np.int8)
+            else:
+                made[name] = nibbles.packed(nibbles.mixed(past)) if self.cache == "int4" else past
         made["seqlens_k"] = np.array([past + t - 1 for past in self.past], np.int32)
         made["total_sequence_length"] = np.array(max(self.past) + t, np.int32)
         if self.pairs:
@@ -73,7 +89,7 @@ class Case:
             )
         if self.sink:
             made["sink"] = rng.normal(size=self.heads).astype(np.float32)
-        if self.codes:
+        if self.cache == "int8":
             for name in ("key_scales", "value_scales"):
                 made[name] = rng.uniform(0.01, 0.04, self.kv_heads * s).astype(np.float32)
         return made
@@ -91,9 +107,10 @@ def session(
         "do_rotary": int(case.pairs > 0),
         "rotary_interleaved": int(case.interleaved),
     }
-    if stock and case.codes:
+    if stock and case.cache == "int8":
         known |= {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
-    operator = "GroupQueryAttention" if stock else "CachedAttentionInt8" if case.codes else "CachedAttention"
+    operator, cached = OPERATORS[case.cache]
+    operator = "GroupQueryAttention" if stock else operator
     domain = "com.microsoft" if stock else "edgegen"
     names = [name if name in feeds else "" for name in INPUTS]
     node = cast(Any, helper).make_node(operator, names, OUTPUTS, domain=domain, **known)
@@ -101,7 +118,6 @@ def session(
     tensors = [
         helper.make_tensor(n, TYPES[feeds[n].dtype.name], feeds[n].shape, feeds[n].tobytes(), raw=True) for n in scales
     ]
-    cached = TensorProto.INT8 if case.codes else TensorProto.FLOAT
     ins = [helper.make_tensor_value_info(n, TYPES[feeds[n].dtype.name], None) for n in feeds if n not in scales]
     outs = [helper.make_tensor_value_info(n, cached if n != "y" else TensorProto.FLOAT, None) for n in OUTPUTS]
     graph = helper.make_graph([node], "attention", ins, outs, tensors)
@@ -138,24 +154,38 @@ def rotated(case: Case, x: Array, feeds: dict[str, Array]) -> Array:
     return y
 
 
+def check_nibbles(found: Array, wanted: Array, size: int) -> None:
+    for level, expected in zip(nibbles.levels_of(found), nibbles.levels_of(wanted), strict=True):
+        np.testing.assert_allclose(level, expected, rtol=2**-7)
+    off = np.abs(nibbles.codes_of(found, size) - nibbles.codes_of(wanted, size))
+    assert off.max() <= 1
+    assert np.mean(off) < 0.01
+
+
 def check(case: Case, found: list[Array]) -> None:
-    """``found`` is what the definition says, in float64; codes may be one off where a number is halfway."""
+    """``found`` is what the definition says, in float64; codes may be one off where a number is halfway, and with
+    codes of 4 bits their levels where a float is."""
     feeds = case.feeds()
     queries, keys, values = split(case, feeds)
     queries, keys = rotated(case, queries, feeds), rotated(case, keys, feeds)
     caches = list[Array]()
     for name, new, present in zip(("key", "value"), (keys, values), found[1:], strict=True):
         wanted = feeds[f"past_{name}"].astype(np.float64)
-        scales = feeds[f"{name}_scales"].reshape(case.kv_heads, case.size).astype(np.float64) if case.codes else 1.0
+        scales = feeds[f"{name}_scales"].reshape(case.kv_heads, case.size) if case.cache == "int8" else np.ones(1)
         for b, past in enumerate(case.past):
             put = (new[b] / scales).transpose(1, 0, 2)
-            wanted[b, :, past : past + case.tokens] = np.rint(put).clip(-128, 127) if case.codes else put
-        if case.codes:
+            if case.cache != "float32":
+                put = nibbles.packed(nibbles.mixed(put)) if case.cache == "int4" else np.rint(put).clip(-128, 127)
+            wanted[b, :, past : past + case.tokens] = put
+        if case.cache == "int8":
             assert np.abs(present - wanted).max() <= 1
             assert np.mean(present != wanted) < 0.01
+        elif case.cache == "int4":
+            check_nibbles(present, wanted.astype(np.uint8), case.size)
+            present = nibbles.numbers(present, case.size)
         else:
             np.testing.assert_allclose(present, wanted, atol=1e-6)
-        caches.append(present * (scales[:, None] if isinstance(scales, np.ndarray) else 1.0))
+        caches.append(present * scales[:, None] if case.cache == "int8" else present)
     for b, past in enumerate(case.past):
         for t in range(case.tokens):
             own = past + t
@@ -172,7 +202,7 @@ def check(case: Case, found: list[Array]) -> None:
                 total = weights.sum() + sum(np.exp(x - max(score.max(), x)) for x in sink)
                 y = weights @ caches[1][b, g, seen] / total
                 at = slice(h * case.size, (h + 1) * case.size)
-                np.testing.assert_allclose(found[0][b, t, at], y, atol=3e-4 if case.codes else 2e-5)
+                np.testing.assert_allclose(found[0][b, t, at], y, atol=2e-5 if case.cache == "float32" else 3e-4)
 
 
 @st.composite
@@ -193,7 +223,7 @@ def cases(draw: st.DrawFn) -> Case:
         cap=draw(st.sampled_from([0.0, 0.0, 5.0, 50.0])),
         bias=draw(st.booleans()),
         sink=draw(st.booleans()),
-        codes=draw(st.booleans()),
+        cache=draw(st.sampled_from(["float32", "int8", "int4"])),
     )
 
 
@@ -218,42 +248,42 @@ KINDS = {
     "parts": Case(heads=6, past=(505, 258), tokens=9, size=72, sink=True),
     "parts of a window": replace(ROTARY, past=(505, 258), window=250),
 }
-both = pytest.mark.parametrize("codes", [False, True], ids=["floats", "codes"])
+caches = pytest.mark.parametrize("cache", ["float32", "int8", "int4"])
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
-@both
+@pytest.mark.parametrize("cache", ["float32", "int8"])
 @kinds
 @pytest.mark.parametrize("past", [(70,), (0, 0)], ids=["a past", "no past"])
-def test_the_stock_operator(kind: str, past: tuple[int, ...], codes: bool) -> None:
+def test_the_stock_operator(kind: str, past: tuple[int, ...], cache: Cache) -> None:
     """The stock operator takes several rows with a past only for one token each, which "lengths" has."""
-    case = replace(KINDS[kind], codes=codes)
+    case = replace(KINDS[kind], cache=cache)
     if case.tokens > 1:
         case = replace(case, past=past)
     (y, *caches), (stock, *stocks) = run(case), run(case, stock=True)
-    np.testing.assert_allclose(y, stock, atol=3e-4 if codes else 2e-5)
+    np.testing.assert_allclose(y, stock, atol=3e-4 if cache == "int8" else 2e-5)
     for name, ours, theirs in zip(("past_key", "past_value"), caches, stocks, strict=True):
         for b, before in enumerate(case.past):
             end = before + case.tokens
-            np.testing.assert_allclose(ours[b, :, :end], theirs[b, :, :end], atol=0 if codes else 1e-6)
+            np.testing.assert_allclose(ours[b, :, :end], theirs[b, :, :end], atol=0 if cache == "int8" else 1e-6)
             assert np.array_equal(ours[b, :, end:], case.feeds()[name][b, :, end:])
 
 
-@both
+@caches
 @kinds
-def test_instruction_sets_and_threads_give_the_same_bits(kind: str, codes: bool) -> None:
-    case = replace(KINDS[kind], codes=codes)
+def test_instruction_sets_and_threads_give_the_same_bits(kind: str, cache: Cache) -> None:
+    case = replace(KINDS[kind], cache=cache)
     expected = run(case, isa="portable")
     ways = [(isa, 1) for isa in instruction_sets()] + [(instruction_sets()[0], threads) for threads in (2, 4)]
     for isa, threads in ways:
         for a, b in zip(run(case, isa=isa, threads=threads), expected, strict=True):
-            assert np.array_equal(a, b) if a.dtype == np.int8 else same_bits(a, b), (isa, threads)
+            assert np.array_equal(a, b) if a.dtype != np.float32 else same_bits(a, b), (isa, threads)
 
 
-@both
-def test_slices_give_the_same_bits(codes: bool) -> None:
+@caches
+def test_slices_give_the_same_bits(cache: Cache) -> None:
     """Few rows are split along the cache, and joined by whoever is last; rows enough for all threads are not."""
-    case = Case(heads=6, past=(600, 530, 255, 256, 3) * 6, tokens=1, spare=0, codes=codes, sink=True)
+    case = Case(heads=6, past=(600, 530, 255, 256, 3) * 6, tokens=1, spare=0, cache=cache, sink=True)
     feeds = asked(case.feeds())
     whole = session(case, case.feeds(), threads=2)
     y = whole.run(None, feeds)[0]
@@ -262,9 +292,9 @@ def test_slices_give_the_same_bits(codes: bool) -> None:
         assert all(same_bits(whole.run(None, row)[0], y[b : b + 1]) for _ in range(3))
 
 
-@both
-def test_what_is_no_number_is_told(codes: bool) -> None:
-    case = Case(codes=codes, past=(70,))
+@caches
+def test_what_is_no_number_is_told(cache: Cache) -> None:
+    case = Case(cache=cache, past=(70,))
     feeds = case.feeds()
     whole = session(case, feeds)
     y = whole.run(None, asked(feeds))[0].reshape(case.tokens, case.heads, case.size)
@@ -278,12 +308,12 @@ def test_what_is_no_number_is_told(codes: bool) -> None:
 PER_TOKEN = {"query": 1, "key": 1, "value": 1, "position_ids": 1, "bias": 2}
 
 
-@both
+@caches
 @pytest.mark.parametrize("kind", ["packed", "window", "softcap", "bias", "sink", "parts", "parts of a window"])
 @pytest.mark.parametrize("chunks", [[1] * 72, [7] * 10 + [2], [64, 8], [1, 7, 64]], ids=["1", "7", "64", "mixed"])
-def test_chunks_give_the_same_bits(kind: str, codes: bool, chunks: list[int]) -> None:
+def test_chunks_give_the_same_bits(kind: str, cache: Cache, chunks: list[int]) -> None:
     past = 480 if kind.startswith("parts") else 5
-    case = replace(KINDS[kind], codes=codes, past=(past, past), tokens=72)
+    case = replace(KINDS[kind], cache=cache, past=(past, past), tokens=72)
     feeds = asked(case.feeds())
     whole = session(case, case.feeds())
     y, *caches = whole.run(None, feeds)
@@ -300,9 +330,9 @@ def test_chunks_give_the_same_bits(kind: str, codes: bool, chunks: list[int]) ->
     assert np.array_equal(own["past_value"], caches[1])
 
 
-@both
-def test_rows_alone_and_in_place_give_the_same_bits(codes: bool) -> None:
-    case = Case(heads=6, past=(70, 3, 130), pairs=16, codes=codes)
+@caches
+def test_rows_alone_and_in_place_give_the_same_bits(cache: Cache) -> None:
+    case = Case(heads=6, past=(70, 3, 130), pairs=16, cache=cache)
     feeds = case.feeds()
     whole = session(case, feeds)
     y, *caches = whole.run(None, asked(feeds))
@@ -349,11 +379,11 @@ LIES: list[tuple[str, Callable[[Array], Array], str]] = [
 ]
 
 
-@both
+@caches
 @pytest.mark.parametrize(("name", "change", "words"), LIES)
-def test_inputs_that_lie(name: str, change: Callable[[Array], Array], words: str, codes: bool) -> None:
-    feeds = replace(FULL, codes=codes).feeds()
-    ours = session(replace(FULL, codes=codes), feeds)
+def test_inputs_that_lie(name: str, change: Callable[[Array], Array], words: str, cache: Cache) -> None:
+    feeds = replace(FULL, cache=cache).feeds()
+    ours = session(replace(FULL, cache=cache), feeds)
     before = ours.run(None, asked(feeds))
     with pytest.raises(Exception, match=words):
         ours.run(None, asked(feeds) | {name: change(feeds[name])})
@@ -363,9 +393,14 @@ def test_inputs_that_lie(name: str, change: Callable[[Array], Array], words: str
 def test_graphs_that_lie() -> None:
     with pytest.raises(Exception, match="multiple of kv_num_heads"):
         run(replace(FULL, heads=5))
-    feeds = replace(FULL, codes=True).feeds()
+    feeds = replace(FULL, cache="int8").feeds()
     with pytest.raises(Exception, match="different counts of scales"):
-        session(replace(FULL, codes=True), feeds | {"key_scales": feeds["key_scales"][1:]})
+        session(replace(FULL, cache="int8"), feeds | {"key_scales": feeds["key_scales"][1:]})
+    nibble = replace(FULL, cache="int4")
+    feeds4 = nibble.feeds()
+    wide = {name: feeds4[name].repeat(2, -1) for name in ("past_key", "past_value")}
+    with pytest.raises(Exception, match="capacity, row"):
+        session(nibble, feeds4).run(None, asked(feeds4) | wide)
     short = {name: feeds[name][1:] for name in ("key_scales", "value_scales")}
     with pytest.raises(Exception, match=r"kv_num_heads \* size scales"):
-        session(replace(FULL, codes=True), feeds | short).run(None, asked(feeds))
+        session(replace(FULL, cache="int8"), feeds | short).run(None, asked(feeds))

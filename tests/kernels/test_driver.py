@@ -35,7 +35,7 @@ RANDOM_MATRICES = 200
 MATRICES = 12 * (16 + 8) * 3
 LYING_MATRICES = 10
 OTHERS = {
-    "attention": 48 + 6,
+    "attention": 96 + 6,
     "gathers": 10 + 3,
     "norms": 8 + 2,
     "activations": 14,
