@@ -71,6 +71,12 @@ class Bundle:
         """The preferred variant: the first."""
         return self.manifest.variants[0]
 
+    @property
+    def int4_variant(self) -> GraphVariant | None:
+        """The float32 variant as our kernels run it with an int4 KV cache; None where there is no KV cache in place."""
+        floats = [one for one in self.manifest.variants if one.kv.dtype == "float32" and one.kv.kind == "in_place"]
+        return next((one.with_int4_kv for one in floats if one.kv.layers), None)
+
     def variant_with(self, kv: KVDtype | None) -> GraphVariant:
         """The first variant with a KV cache of type ``kv``, or of the preferred variant's; one without any is of each.
 
@@ -81,6 +87,8 @@ class Bundle:
         for variant in self.manifest.variants:
             if variant.kv.dtype == kv or not variant.kv.layers:
                 return variant
+        if kv == "int4" and (made := self.int4_variant) is not None:
+            return made
         there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
         traced = self.variant.kv.kind == "concat"
         advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"

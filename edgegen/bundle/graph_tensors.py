@@ -7,7 +7,7 @@ from edgegen.bundle.manifest import GraphVariant, Model
 Tensors = Mapping[str, tuple[str, Sequence[int | str | None]]]
 """ONNX Runtime's type and the shape by the tensor's name; a size that is free has a name, or none."""
 
-_TYPES = {"float32": "tensor(float)", "int8": "tensor(int8)"}
+_TYPES = {"float32": "tensor(float)", "int8": "tensor(int8)", "int4": "tensor(uint8)"}
 
 
 def tensor_problems(variant: GraphVariant, model: Model, inputs: Tensors, outputs: Tensors) -> list[str]:
@@ -47,7 +47,7 @@ def _inputs(variant: GraphVariant) -> Iterator[tuple[str, Sizes]]:
     for layer in kv.layers:
         for one in (layer, *kv.readers(layer)):
             for name in (one.past_key, one.past_value):
-                yield name, (None, layer.kv_heads, None, layer.head_dim)
+                yield name, (None, layer.kv_heads, None, kv.row_width(layer))
     for state in kv.fixed:
         yield state.past, (None, *state.shape)
     if variant.hidden_input is not None and variant.hidden_states is not None:
@@ -62,7 +62,7 @@ def _outputs(variant: GraphVariant, model: Model) -> Iterator[tuple[str, Sizes]]
     for layer in variant.kv.layers:
         for one in (layer, *variant.kv.readers(layer)):
             for name in (one.present_key, one.present_value):
-                yield name, (None, layer.kv_heads, None, layer.head_dim)
+                yield name, (None, layer.kv_heads, None, variant.kv.row_width(layer))
     for state in variant.kv.fixed:
         yield state.present, (None, *state.shape)
     if variant.hidden_states is not None:

@@ -24,7 +24,9 @@ def parity_table(report: ParityReport) -> str:
         row("decode by ones against several", lambda v: _difference(v.decode_step_max_diff)),
     ]
     if report.layer_errors:
-        rows.append(["worst layer's relative error", *(worst_layer(report.layer_errors[name]) for name in variants)])
+        rows.append(
+            ["worst layer's relative error", *(worst_layer(report.layer_errors.get(name)) for name in variants)]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(_line(row, widths) for row in rows)
 
@@ -34,8 +36,10 @@ def perplexity_change(parity: VariantParity) -> str:
     return f"{parity.perplexity_change:+.2%} ± {parity.perplexity_change_error:.2%}"
 
 
-def worst_layer(errors: tuple[float, ...]) -> str:
+def worst_layer(errors: tuple[float, ...] | None) -> str:
     """Of layers counted from zero, as in the names of tensors."""
+    if errors is None:
+        return "not measured"
     worst = max(errors)
     return f"{worst:.2%} (layer {errors.index(worst)})"
 

@@ -52,7 +52,7 @@ class InPlaceRunner:
         if self._graphs.order == "batch":
             return "none"
         kv, blocks = self._variant.kv, self._variant.linear == "matmul_nbits"
-        exact = kv.dtype == "int8" or (blocks and not kv.layers) or self._graphs.order == "fixed"
+        exact = kv.dtype != "float32" or (blocks and not kv.layers) or self._graphs.order == "fixed"
         return "any" if exact else "chunks"
 
     @property

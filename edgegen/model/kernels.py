@@ -55,6 +55,14 @@ def cannot_read_narrow(graph: str, *, wanted: bool) -> str:
     )
 
 
+def cannot_keep_int4(graph: str, *, wanted: bool) -> str:
+    """The line that refuses an int4 KV cache where stock operators would run."""
+    return (
+        f"only edgegen's kernels keep an int4 KV cache, and what runs {graph} here is "
+        f"{describe_kernels(wanted=wanted)}: take --kv int8 or --kv float32"
+    )
+
+
 def describe_kernels(*, wanted: bool = True) -> str:
     """What computes matrices in this process, in a few words: our kernels for this processor, or stock operators.
 

@@ -227,6 +227,7 @@ def open_graphs(
         kernels=kernels,
         adapter=adapter,
         states={state.past for state in variant.kv.fixed},
+        int4_kv=variant.kv.dtype == "int4",
         on_handed_over=on_handed_over,
     )
     if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):

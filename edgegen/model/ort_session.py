@@ -22,10 +22,17 @@ import onnxruntime as ort
 
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
+from edgegen.graph.int4_cache import with_int4_cache
 from edgegen.graph.kernel_operators import SummingOrder, needs_kernels, summing_order, with_kernels
 from edgegen.graph.low_rank import LowRank, with_low_rank
 from edgegen.graph.pending_tokens import pending_input
-from edgegen.model.kernels import cannot_load, cannot_read_narrow, describe_kernels, kernel_library
+from edgegen.model.kernels import (
+    cannot_keep_int4,
+    cannot_load,
+    cannot_read_narrow,
+    describe_kernels,
+    kernel_library,
+)
 from edgegen.system import has_vnni, physical_cores
 
 Array = NDArray[Any]
@@ -126,11 +133,13 @@ class OneSession:
         kernels: bool = True,
         adapter: LowRank | None = None,
         states: Set[str] = frozenset(),
+        int4_kv: bool = False,
         on_handed_over: Callable[[], object] = lambda: None,
     ) -> None:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
         ``kernels``: as for :func:`open_session`; ``adapter``: branches that the graph is given beside its matrices;
-        ``states``: inputs that are fixed states; ``on_handed_over``: called before ONNX Runtime gets the graph."""
+        ``states``: inputs that are fixed states; ``int4_kv``: whether its KV cache, which is float32, becomes int4;
+        ``on_handed_over``: called before ONNX Runtime gets the graph."""
         self.switch = RunSwitch()
         self._graph = graph
         self._order: SummingOrder | None = None
@@ -141,6 +150,7 @@ class OneSession:
             kernels=kernels,
             adapter=adapter,
             states=states,
+            int4_kv=int4_kv,
             on_handed_over=on_handed_over,
         )
         inputs = {name: shape for name, (_, shape) in self.inputs.items()}
@@ -218,6 +228,7 @@ def _open(
     kernels: bool,
     adapter: LowRank | None = None,
     states: Set[str] = frozenset(),
+    int4_kv: bool = False,
     on_handed_over: Callable[[], object] = lambda: None,
 ) -> tuple[Any, bytes | None, bool]:
     """The session, its graph where that was rewritten, and whether it runs on our operators."""
@@ -227,12 +238,15 @@ def _open(
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
         wanted, kernels = kernels, kernels and not isinstance(model, bytes) and _register_kernels(options)
+        if not isinstance(model, bytes) and not kernels and int4_kv:
+            raise BundleError(cannot_keep_int4(model.name, wanted=wanted))
         if not isinstance(model, bytes) and not kernels and needs_kernels(model.read_bytes()):
             raise BundleError(cannot_read_narrow(model.name, wanted=wanted))
         if not isinstance(model, bytes) and (kernels or adapter):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             graph = with_low_rank(model.read_bytes(), adapter) if adapter else model.read_bytes()
-            source = rewritten = with_kernels(graph, states) if kernels else graph
+            graph = with_kernels(graph, states) if kernels else graph
+            source = rewritten = _with_int4_cache(graph, model) if int4_kv else graph
         on_handed_over()
         # With its fallback it would print what failed, in words of the graph's, and try the same again.
         session = cast(Any, ort).InferenceSession(
@@ -245,6 +259,15 @@ def _open(
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error
     _OPEN.add(session)
     return session, rewritten, kernels
+
+
+def _with_int4_cache(graph: bytes, file: Path) -> bytes:
+    try:
+        return with_int4_cache(graph)
+    except ValueError as error:
+        raise BundleError(
+            f"{file.name} cannot have an int4 KV cache: {error}: take --kv int8 or --kv float32"
+        ) from None
 
 
 def session_options(threads: int | None) -> Any:

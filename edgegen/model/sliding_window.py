@@ -48,10 +48,15 @@ def window_step(dtype: KVDtype, head_dims: Iterable[int], l2_cache: int | None) 
 
     The attention operator's blocks of keys (onnxruntime 1.31, ``gqa_attention_base.h``): a quarter of the second-level
     cache, for a float32 KV cache. In float32, single tokens and capped scores are not taken in blocks; their
-    matrix products are, of 128 positions or more for narrow heads (``MlasSgemm``). int8 ones go in fours.
+    matrix products are, of 128 positions or more for narrow heads (``MlasSgemm``). int8 ones go in fours. Our kernels,
+    which alone run int4, join parts of 256 keys.
     """
+    if dtype == "int4":
+        return _PART
     return math.lcm(*(_blocks(dtype, head_dim, l2_cache or _UNKNOWN_L2) for head_dim in head_dims))
 
+
+_PART = 256
 
 _UNKNOWN_L2 = 1 << 18
 """Bytes. 1.31 has blocks of one position then, of which anything is a multiple; later versions assume this much."""

@@ -85,10 +85,11 @@ class EngineOptions(OptionSet):
     kv: KVDtype | None = option(
         None,
         "Speed and memory",
-        OneOf(("float32", "int8"), "'float32' or 'int8', not"),
-        "KV cache type; int8 is 4x smaller.",
+        OneOf(("float32", "int8", "int4"), "'float32', 'int8' or 'int4', not"),
+        "KV cache type; int8 is 4x smaller, int4 7x.",
         RUNNING,
-        note="With int8, a text does not depend on how its prompt was chunked.",
+        note="With int8 and int4, a text does not depend on how its prompt was chunked. int4 needs edgegen's "
+        "[kernels](kernels.md), and every bundle of edgegen's own graphs can have it.",
         default="the bundle's",
         common=True,
     )

@@ -282,7 +282,8 @@ def compare_with_checkpoint(
     scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
 
     def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
-        graphs = OneSession(bundle.file(graph_of(variant, phase)), keep_spinning=False, adapter=adapter)
+        graph, packed = bundle.file(graph_of(variant, phase)), variant.kv.dtype == "int4"
+        graphs = OneSession(graph, keep_spinning=False, adapter=adapter, int4_kv=packed)
         return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
 
     reference, drafted = record_reference(

@@ -43,4 +43,6 @@ class _ScratchCache(KVCache):
         super().__init__(*args)
 
     def _empty(self, layer: KVLayer, slots: int, capacity: int) -> NDArray[Any]:
-        return self._scratch.empty((slots, layer.kv_heads, capacity, layer.head_dim), self._spec.dtype)
+        return self._scratch.empty(
+            (slots, layer.kv_heads, capacity, self._spec.row_width(layer)), self._spec.array_dtype
+        )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import OptionError
 from edgegen.model.interfaces import Runner
+from edgegen.model.kernels import runs_kernels
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
@@ -27,6 +28,16 @@ UNRELATED: dict[Scheme, float] = {"int8": 0.5, "int4": 3.0}
 
 CALIBRATED = ("gpt2", "llama", "qwen3_5_text")
 """Families whose bundles are calibrated, so that matrices have zeros and smaller blocks; the others take less time."""
+
+INT4_KV = (
+    "gpt2: base",
+    "gemma3_text: base",
+    "gemma3n_text: E2B",
+    "deepseek_v3: base",
+    "qwen3_5_text: base",
+    "gpt_oss: base",
+)
+"""Cases with plain attention, windows, shared caches, latents, fixed states and sinks."""
 
 CHUNKINGS = ([1] * 64, [5, 1, 16, 1, 1, 31, 9], [2] * 32, [63, 1])
 """Chunk lengths for 64 tokens."""
@@ -52,7 +63,8 @@ def exported(case: Case, folder: Path, scheme: Scheme = "int8", **changes: Any) 
     changed = replace(case, config={**case.config, **changes})
     checkpoint, fast = checkpoint_of(changed, folder / "checkpoint"), case.family not in CALIBRATED
     bundle, report = export(str(checkpoint), folder / "bundle", scheme=scheme, fast=fast)
-    assert report.variants.keys() == {scheme, *([f"{scheme}-kv-int8"] if bundle.variant.kv.layers else [])}
+    rounded = [f"{scheme}-kv-int8", f"{scheme}-kv-int4"] if bundle.variant.kv.layers else []
+    assert report.variants.keys() == {scheme, *(rounded if runs_kernels("auto") else rounded[:1])}
     assert max(parity.mean_kl for parity in report.variants.values()) < UNRELATED[scheme]
     return bundle
 
@@ -92,6 +104,14 @@ def test_an_int8_kv_cache_is_bit_exact_for_single_tokens_and_threads_too(case: C
     assert_the_graphs_agree(run, case)
     assert_rows_are_alone(run, case)
     assert_any_chunking_is_bit_exact(bundle, case)
+
+
+def test_an_int4_kv_cache_is_bit_exact_too(case: Case, bundle: Bundle) -> None:
+    if str(case) in INT4_KV:
+        run = runner_of(bundle, kv="int4")
+        assert run.chunk_invariance == "any"
+        assert_the_graphs_agree(run, case)
+        assert_rows_are_alone(run, case)
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def test_a_token_takes_the_latent_and_what_is_rotated_and_no_more(wide: Bundle) 
     assert describe(wide)["memory"]["kv_bytes_per_token"] == wide.variant.kv.bytes_per_token
 
 
-@pytest.mark.parametrize("kv", ["float32", "int8"])
+@pytest.mark.parametrize("kv", ["float32", "int8", "int4"])
 def test_the_cache_is_as_large_as_is_said(wide: Bundle, kv: Any) -> None:
     runner = open_runner(wide, EngineOptions(kv=kv, threads=1))
     assert isinstance(runner, InPlaceRunner)
@@ -94,10 +94,10 @@ def test_the_cache_is_as_large_as_is_said(wide: Bundle, kv: Any) -> None:
     assert cache.nbytes == 64 * wide.variant_with(kv).kv.bytes_per_token
 
 
-@pytest.mark.parametrize("kernels", ["auto", "stock"])
-def test_an_int8_cache_of_wide_latents_is_bit_exact(wide: Bundle, kernels: Any) -> None:
+@pytest.mark.parametrize(("kv", "kernels"), [("int8", "auto"), ("int8", "stock"), ("int4", "auto")])
+def test_a_rounded_cache_of_wide_latents_is_bit_exact(wide: Bundle, kv: Any, kernels: Any) -> None:
     ids = tokens(CASE, 40, seed=1)
-    runner = open_runner(wide, EngineOptions(kv="int8", threads=1, kernels=kernels))
+    runner = open_runner(wide, EngineOptions(kv=kv, threads=1, kernels=kernels))
     whole = decoded(runner, runner.new_cache(), ids)
     for chunk in (1, 7, 16):
         found = prefilled(runner, runner.new_cache(), ids, chunk)

@@ -152,7 +152,7 @@ def test_what_the_window_has_passed_is_not_missed(family: str, name: str, tmp_pa
 
 
 @pytest.mark.parametrize("family", ["gemma2", "gemma3_text"])
-@pytest.mark.parametrize("kv", ["int8", "float32"])
+@pytest.mark.parametrize("kv", ["int8", "int4", "float32"])
 def test_nor_with_rounded_keys_and_values(int8_bundles: dict[str, Bundle], family: str, kv: KVDtype) -> None:
     """Gemma 2 caps its scores, and the operator has other kernels for that."""
     bundle = int8_bundles[family]

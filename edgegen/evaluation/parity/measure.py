@@ -20,6 +20,7 @@ from edgegen.evaluation.parity.reference import UNKNOWN, LogProbabilities, Parit
 from edgegen.evaluation.parity.report import VariantParity
 from edgegen.evaluation.parity.row_threads import RowThreads
 from edgegen.model.interfaces import Cache, Runner, make_runner
+from edgegen.model.kernels import runs_kernels
 from edgegen.model.ort_session import OneSession
 from edgegen.scoring.scores import perplexity_of
 from edgegen.system import trim_memory
@@ -40,6 +41,12 @@ Progress = Callable[[int, int], None]
 def perplexity_of_reference(reference: ParityReference) -> float:
     """The unquantized model's own, of the text."""
     return rounded(_perplexity(-reference.following.astype(np.float64)))
+
+
+def judged_variants(bundle: Bundle) -> list[GraphVariant]:
+    """The variants of ``bundle``, and last the one with an int4 KV cache, where our kernels run."""
+    packed = bundle.int4_variant if runs_kernels("auto") else None
+    return [*bundle.manifest.variants, *([packed] if packed else [])]
 
 
 def measure(
@@ -87,7 +94,8 @@ def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[An
         BundleError: ONNX Runtime cannot load its graph.
     """
     model, graph = bundle.manifest.model, bundle.file(graph_of(variant, phase))
-    return make_runner(OneSession(graph, adapter=bundle.low_rank()), variant, model.vocab_size, model.max_context)
+    session = OneSession(graph, adapter=bundle.low_rank(), int4_kv=variant.kv.dtype == "int4")
+    return make_runner(session, variant, model.vocab_size, model.max_context)
 
 
 def graph_of(variant: GraphVariant, phase: Phase) -> str:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant
 from edgegen.errors import BundleError
-from edgegen.evaluation.parity.measure import measure
+from edgegen.evaluation.parity.measure import judged_variants, measure
 from edgegen.evaluation.parity.reference import ParityReference
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from edgegen.model.ort_session import require_version
@@ -73,7 +73,7 @@ def recheck(bundle: Bundle, on_progress: Callable[[int, int], None] | None = Non
     manifest, stored = bundle.manifest, ParityReport.read(bundle)
     model = manifest.model
     reference = ParityReference.load(bundle.file(manifest.parity_reference), model.vocab_size, model.max_context)
-    runnable, skipped = _runnable(bundle)
+    runnable, skipped = _runnable(bundle, stored)
     found: dict[str, VariantParity] = {}
     for variant in runnable:
 
@@ -85,14 +85,16 @@ def recheck(bundle: Bundle, on_progress: Callable[[int, int], None] | None = Non
     return Recheck(stored, found, skipped)
 
 
-def _runnable(bundle: Bundle) -> tuple[list[GraphVariant], dict[str, str]]:
-    """The variants for which the installed ONNX Runtime is new enough, and why the others are not among them.
+def _runnable(bundle: Bundle, stored: ParityReport) -> tuple[list[GraphVariant], dict[str, str]]:
+    """The report's variants for which the installed ONNX Runtime is new enough, and why the others are not among them.
 
     Raises:
         BundleError: it is too old for all.
     """
     runnable, skipped = list[GraphVariant](), dict[str, str]()
-    for variant in bundle.manifest.variants:
+    for variant in judged_variants(bundle):
+        if variant.name not in stored.variants:  # it was exported without kernels
+            continue
         try:
             require_version(variant.minimum_onnxruntime, f"the variant {variant.name}")
             runnable.append(variant)

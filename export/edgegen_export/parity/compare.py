@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.errors import ExportError, LogitsError
-from edgegen.evaluation.parity.measure import greedy, parity_of, perplexity_of_reference
+from edgegen.evaluation.parity.measure import greedy, judged_variants, parity_of, perplexity_of_reference
 from edgegen.evaluation.parity.reference import LIKELIEST, UNKNOWN, ParityReference, log_softmax
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from edgegen.evaluation.parity.row_threads import RowThreads
@@ -184,7 +184,8 @@ def compare(
     on_progress: Callable[[int, int], None],
     drafted: Ids | None = None,
 ) -> ParityReport:
-    """Compare every variant of ``bundle`` with the recorded outputs of the unquantized model; ``text`` names the text.
+    """Compare every variant of ``bundle``, and an int4 KV cache where our kernels run, with the recorded outputs of the
+    unquantized model; ``text`` names the text.
 
     ``open_runner`` opens its graphs; ``layer_errors``: by variant, for the report. ``on_progress`` hears how many
     positions of how many are compared. ``drafted``: how the first variant continues the prompts, where that is known.
@@ -192,7 +193,7 @@ def compare(
     Raises:
         ExportError: logits are not finite.
     """
-    variants, measured = bundle.manifest.variants, dict[str, VariantParity]()
+    variants, measured = judged_variants(bundle), dict[str, VariantParity]()
     try:
         for variant in variants:
 

@@ -327,6 +327,13 @@ class TestOpening:
         with pytest.raises(UsageError, match=r"bundle has no variant with a KV cache in int8, only in float32"):
             bundle.variant_with("int8")
 
+    def test_runs_the_float32_variant_with_an_int4_cache(self, int8_bundle: Bundle) -> None:
+        floats, packed = int8_bundle.variant_with("float32"), int8_bundle.variant_with("int4")
+        assert (packed.prefill, packed.weights) == (floats.prefill, floats.weights)
+        assert packed.name == f"{floats.name}-kv-int4"
+        (layer, *_) = packed.kv.layers
+        assert packed.kv.layer_bytes(layer) == 2 * layer.kv_heads * (layer.head_dim / 2 + 4)
+
     def test_tells_what_traced_graphs_cannot_have(self, bundle: Bundle) -> None:
         kv = replace(bundle.variant.kv, kind="concat")
         traced = replace(bundle, manifest=replace(bundle.manifest, variants=(replace(bundle.variant, kv=kv),)))

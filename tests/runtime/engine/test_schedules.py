@@ -1,6 +1,6 @@
 """Whatever else is in the batch, a request gets the ids it gets alone: random schedules over a real model.
 
-With keys and values in int8 whatever is done; with float32 where ``deterministic`` leaves the short cuts out.
+With keys and values in int8 or int4 whatever is done; with float32 where ``deterministic`` leaves the short cuts out.
 """
 
 from collections.abc import Callable, Iterator
@@ -123,7 +123,11 @@ COUNT = 25
 """Schedules of one test: few, so that it ends in time beside any load."""
 
 
-MODELS: tuple[tuple[KVDtype, int, int], ...] = (("int8", 1, 6), ("int8", 2, 2), ("float32", 1, 1), ("float32", 2, 1))
+MODELS: tuple[tuple[KVDtype, int, int], ...] = (
+    *(("int8", 1, 6), ("int8", 2, 2)),
+    *(("int4", 1, 1), ("int4", 2, 1)),
+    *(("float32", 1, 1), ("float32", 2, 1)),
+)
 
 
 @pytest.mark.usefixtures("all_cores")

@@ -138,7 +138,7 @@ def test_options_cannot_be_changed_in_place() -> None:
         {"threads": 10**9},
         {"prefill_chunk": 1},
         {"kernels": "mine"},
-        {"kv": "int4"},
+        {"kv": "int2"},
         {"draft": ""},
         {"draft": 5},
     ],

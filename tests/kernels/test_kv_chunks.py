@@ -1,4 +1,4 @@
-"""A float32 KV cache on the kernels is as exact as an int8 one: any chunks, reused answers and batches, equal bits."""
+"""On the kernels a float32 and an int4 KV cache are as exact as an int8 one: any chunks, reused answers and batches."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +9,8 @@ import pytest
 
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import KVDtype
+from edgegen.errors import BundleError
 from edgegen.generation.results import GenerationResult
 from edgegen.model.loading import open_runner
 from edgegen_export.pipeline import Scheme
@@ -34,11 +36,12 @@ def bundle(request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: p
 
 
 FLOAT32 = EngineOptions(kv="float32", threads=1)
-DETERMINISTIC = replace(FLOAT32, deterministic=True)
+kinds = pytest.mark.parametrize("kv", ["float32", "int4"])
 
 
-def test_any_chunks_give_the_same_logits(bundle: Bundle) -> None:
-    runner = open_runner(bundle, FLOAT32)
+@kinds
+def test_any_chunks_give_the_same_logits(bundle: Bundle, kv: KVDtype) -> None:
+    runner = open_runner(bundle, replace(FLOAT32, kv=kv))
     assert runner.chunk_invariance == "any"
     ids = random_ids(bundle, LENGTH)
     whole = prefilled(runner, runner.new_cache(), ids, LENGTH)[-1]
@@ -53,8 +56,9 @@ def test_any_chunks_give_the_same_logits(bundle: Bundle) -> None:
         np.testing.assert_array_equal([decoded(runner, cache, [one])[0] for one in ids[-8:]][-1], whole)
 
 
-def test_a_batch_gives_each_row_its_own_logits(bundle: Bundle) -> None:
-    runner = open_runner(bundle, FLOAT32)
+@kinds
+def test_a_batch_gives_each_row_its_own_logits(bundle: Bundle, kv: KVDtype) -> None:
+    runner = open_runner(bundle, replace(FLOAT32, kv=kv))
     together, rows = runner.new_cache(), [random_ids(bundle, count, seed=count) for count in (90, 7, 33)]
     for slot, ids in enumerate(rows):
         runner.prefill(together, slot, ids)
@@ -74,16 +78,29 @@ def going_on(llm: LLM, new_tokens: int) -> tuple[list[int], GenerationResult]:
     return longer, result
 
 
-def test_reused_answers_change_no_id(bundle: Bundle) -> None:
-    with LLM.load(bundle.path, options=FLOAT32) as llm:
+@kinds
+def test_reused_answers_change_no_id(bundle: Bundle, kv: KVDtype) -> None:
+    """Deterministic output recomputes nothing that is exact."""
+    with LLM.load(bundle.path, options=replace(FLOAT32, kv=kv, prefill_chunk=32)) as llm:
         longer, reusing = going_on(llm, 40)
-    with LLM.load(bundle.path, options=DETERMINISTIC) as llm:
+    with LLM.load(bundle.path, options=replace(FLOAT32, kv=kv, deterministic=True)) as llm:
         assert llm.generate(longer, max_new_tokens=40, do_sample=False).token_ids == reusing.token_ids
-
-
-def test_deterministic_recomputes_nothing_that_is_exact(bundle: Bundle) -> None:
-    with LLM.load(bundle.path, options=DETERMINISTIC) as llm:
         going_on(llm, 4)
+
+
+def test_an_int4_kv_cache_stays_near_a_float32_one(bundle: Bundle) -> None:
+    ids = random_ids(bundle, LENGTH)
+    found, exact = (
+        decoded(runner, runner.new_cache(), ids)
+        for runner in (open_runner(bundle, replace(FLOAT32, kv=kv)) for kv in ("int4", "float32"))
+    )
+    spread = np.std(found - exact) / np.std(exact)
+    assert 0.001 < spread < 0.1
+
+
+def test_an_int4_kv_cache_is_refused_where_stock_operators_would_run(bundle: Bundle) -> None:
+    with pytest.raises(BundleError, match=r"^only edgegen's kernels keep an int4 KV cache, .*stock: take --kv int8"):
+        open_runner(bundle, EngineOptions(kv="int4", kernels="stock"))
 
 
 @pytest.mark.parametrize(("scheme", "kernels"), [("fp32", "auto"), ("int8", "stock")])
