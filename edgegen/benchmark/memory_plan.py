@@ -2,14 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from edgegen.benchmark.memory_forecast import MemoryForecast, forecast_memory, kv_bytes
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import GraphVariant
 from edgegen.errors import UsageError
+from edgegen.model.kernels import runs_kernels
 from edgegen.options.engine import EngineOptions
 
 PLANNED = 0.9
 """The share of the limit that is planned: forecasts are right within 8%, as measured."""
+
+MOST_KL = 0.05
+"""Divergence in nats with which an int4 KV cache is chosen: as much as int4 weights may cost without a warning."""
 
 _STEP = 64
 """Contexts are multiples of it, as the KV cache's capacity is."""
@@ -57,9 +63,10 @@ def plan_memory(
 ) -> MemoryPlan:
     """Plan a process of ``limit`` bytes for up to ``batch`` sequences at once.
 
-    A whole context comes first: for it the KV cache becomes int8 where the bundle has that, then chunks become smaller;
-    what is among the ``given`` names stays. ``beside``: bytes of the process that are no model's. ``prefixes``: bytes
-    kept of finished requests, as a share of the KV cache.
+    A whole context comes first: for it chunks become smaller, then the KV cache becomes int8 where the bundle has that,
+    and then int4 where our kernels run and the parity report has less than ``MOST_KL``; what is among the ``given``
+    names stays. ``beside``: bytes of the process that are no model's. ``prefixes``: bytes kept of finished requests, as
+    a share of the KV cache.
 
     Raises:
         UsageError: not even a short context fits; the message has the numbers.
@@ -116,7 +123,10 @@ def describe_forecast(forecast: MemoryForecast) -> str:
 def _choices(bundle: Bundle, options: EngineOptions, given: set[str]) -> Iterator[EngineOptions]:
     """What to try, the preferred first."""
     wanted = bundle.variant_with(options.kv).kv.dtype
-    there = {variant.kv.dtype: variant.kv.bytes_per_token for variant in bundle.manifest.variants}
+    variants = list(bundle.manifest.variants)
+    if runs_kernels(options.kernels) and (packed := bundle.int4_variant) and _is_near(bundle, packed):
+        variants.append(packed)
+    there = {variant.kv.dtype: variant.kv.bytes_per_token for variant in variants}
     smaller = [dtype for dtype in sorted(there, key=lambda dtype: there[dtype]) if there[dtype] < there[wanted]]
     types = [wanted] if "kv" in given else [wanted, *reversed(smaller)]
     chunk = options.prefill_chunk
@@ -124,6 +134,14 @@ def _choices(bundle: Bundle, options: EngineOptions, given: set[str]) -> Iterato
     for dtype in types:
         for n in chunks:
             yield replace(options, kv=dtype, prefill_chunk=n)
+
+
+def _is_near(bundle: Bundle, packed: GraphVariant) -> bool:
+    """Whether the bundle's report says of an int4 KV cache that it costs the model little."""
+    found: Any = bundle.json(bundle.manifest.parity)
+    for key in ("variants", packed.name, "mean_kl"):
+        found = cast(dict[str, Any], found).get(key) if isinstance(found, dict) else None
+    return isinstance(found, float) and found <= MOST_KL
 
 
 def _mb(count: float) -> str:

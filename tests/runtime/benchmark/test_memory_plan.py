@@ -2,14 +2,22 @@
 
 import pytest
 
+from edgegen.benchmark import memory_plan
 from edgegen.benchmark.memory_forecast import forecast_memory
 from edgegen.benchmark.memory_plan import MemoryPlan, plan_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
+from tests.kernels.stock import needs_kernels
 
 FLOATS = 4 * 2 * 3 * 64
 """Bytes of KV cache of a token of the tiny bundle in float32; in int8 a quarter."""
+
+NIBBLES = 2 * 3 * 4 * (8 + 4)
+"""In int4: of each of four heads 16 codes take 8 bytes, and their levels 4."""
+
+EIGHT = EngineOptions(kv="float32", prefill_chunk=4096, kernels="stock")
+"""As ``WIDE``, where int8 is the smallest KV cache."""
 
 WIDE = EngineOptions(kv="float32", prefill_chunk=4096)
 """Activations of 4096 tokens take 13.6 MB."""
@@ -45,11 +53,24 @@ def test_chunks_give_way_then_the_type_of_the_kv_cache_then_the_context(int8_bun
     least = EngineOptions(prefill_chunk=16)
     fits = limit_for(bare(int8_bundle, least) + context * FLOATS // 4)
     assert shape(plan_memory(int8_bundle, fits, WIDE)) == (context, "int8", 16)
-    fits = limit_for(bare(int8_bundle, least) + 128 * FLOATS // 4)
-    plan = plan_memory(int8_bundle, fits, WIDE)
+    stock = EngineOptions(prefill_chunk=16, kernels="stock")
+    fits = limit_for(bare(int8_bundle, stock) + 128 * FLOATS // 4)
+    plan = plan_memory(int8_bundle, fits, EIGHT)
     assert shape(plan) == (128, "int8", 16)
     assert plan.sequences == 1
     assert plan.options.kv_budget == pytest.approx(128 * FLOATS // 4, abs=4)
+
+
+@needs_kernels
+def test_an_int4_kv_cache_comes_last(int8_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, least = int8_bundle.manifest.model.max_context, EngineOptions(prefill_chunk=16)
+    fits = limit_for(bare(int8_bundle, least) + context * NIBBLES)
+    assert shape(plan_memory(int8_bundle, fits, WIDE)) == (context, "int4", 16)
+    plan = plan_memory(int8_bundle, limit_for(bare(int8_bundle, least) + 128 * NIBBLES), WIDE)
+    assert shape(plan) == (128, "int4", 16)
+    assert plan.options.kv_budget == pytest.approx(128 * NIBBLES, abs=4)
+    monkeypatch.setattr(memory_plan, "MOST_KL", 0.0)
+    assert shape(plan_memory(int8_bundle, fits, WIDE))[1] == "int8"
 
 
 def test_given_options_are_kept_by_the_memory_plan(int8_bundle: Bundle) -> None:
