@@ -19,7 +19,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.bandwidth import read_bandwidth
-from edgegen.model.ort_session import Binding, Buffer, open_session
+from edgegen.model.ort_session import Buffer, OneSession
 
 MICROSOFT = "com.microsoft"
 BYTES, MOST_LAYERS = 140_000_000, 48
@@ -28,7 +28,8 @@ BYTES, MOST_LAYERS = 140_000_000, 48
 SECONDS = 0.15
 """Of each measurement in a round."""
 
-KINDS = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8}
+KINDS = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "int4": TensorProto.FLOAT}
+"""What a cache is in the graph; int4 ones are made of float32."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ class Shape:
     size: int
 
     def bytes_of(self, context: int, cache: str) -> int:
-        return 2 * self.kv_heads * self.size * context * np.dtype(cache).itemsize
+        return 2 * self.kv_heads * context * self.row_bytes(cache)
+
+    def row_bytes(self, cache: str) -> int:
+        return self.size // 2 + 4 if cache == "int4" else self.size * np.dtype(cache).itemsize
 
 
 SHAPES = {"S": Shape(9, 3, 64), "G": Shape(12, 12, 64), "Q": Shape(14, 2, 64)}
@@ -60,12 +64,15 @@ class Layers:
         }
         past = rng.standard_normal((1, shape.kv_heads, context, shape.size)).astype(np.float32)
         kept = past if cache == "float32" else (past * 40).clip(-127, 127).astype(np.int8)
+        if cache == "int4":
+            kept = rng.integers(0, 256, (*past.shape[:-1], shape.row_bytes(cache)), np.uint8)
+            kept[..., -3], kept[..., -1] = 0x3E, 0xBE  # so that scales and middles are numbers
         arrays |= {f"{name}{i}": kept.copy() for i in range(count) for name in ("key", "value")}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "attention.onnx"
             path.write_bytes(self._graph(shape, cache, count))
-            session = open_session(path, threads)
-        self._binding, buffers = Binding(session), {name: Buffer(array) for name, array in arrays.items()}
+            session = OneSession(path, threads, int4_kv=cache == "int4")
+        self._binding, buffers = session.binding("decode"), {name: Buffer(array) for name, array in arrays.items()}
         for name, buffer in buffers.items():
             self._binding.input(name, buffer)
         y = Buffer(np.zeros((1, tokens, shape.heads * shape.size), np.float32))
@@ -144,7 +151,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--contexts", type=int, nargs="+", default=[1024, 8192, 32768])
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--caches", nargs="+", choices=KINDS, default=["int8", "float32"])
+    parser.add_argument("--caches", nargs="+", choices=KINDS, default=["int8", "int4", "float32"])
     parser.add_argument("--isa", nargs="+", default=[""], help="kernels, by name; those of this processor by default")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--chunk", type=int, default=256, help="tokens of a prompt's chunk")
