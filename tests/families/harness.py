@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
@@ -145,6 +146,11 @@ def assert_computes(runner: Runner[Any], judge: Callable[[Ids], Logits], ids: Id
     continued = judge(prompt + found[:-1])[len(prompt) - 1 :]
     assert margins(continued).min() >= MARGIN
     assert found == continued.argmax(-1).tolist()
+
+
+def worst_kl(report: ParityReport) -> float:
+    """The largest mean divergence; an int4 KV cache leaves little of random heads of 8."""
+    return max(parity.mean_kl for name, parity in report.variants.items() if not name.endswith("kv-int4"))
 
 
 def margins(logits: Logits) -> NDArray[np.float32]:
