@@ -51,7 +51,7 @@ def other() -> LLM:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kv", ["int8", "float32"])
+@pytest.mark.parametrize("kv", ["int8", "int4", "float32"])
 def test_an_answer_that_was_cut_short_goes_on_as_if_it_had_not_been(kv: KVDtype, way: str, tmp_path: Path) -> None:
     options = WAYS[way]
     whole = load(kv).generate(PROMPT, options, max_new_tokens=40)
