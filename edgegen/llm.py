@@ -79,7 +79,7 @@ class LLM:
         encoder = PromptEncoder(tokenizer, model.vocab_size, bos if known else None)
         variant = bundle.variant_with(options.kv if self.device == "cpu" else "float32")
         kv_dtype = variant.kv.array_dtype if self.device == "cpu" else "float16"
-        self._embedding_size = variant.hidden_states.size if variant.hidden_states else None
+        self._embedding_size = variant.hidden_states.embedding_size if variant.hidden_states else None
         self._runner = runner
         self._draft, self._head = draft, head
         self._builder: RequestBuilder | None = RequestBuilder(

@@ -248,11 +248,21 @@ class GraphContract:
 class HiddenStates:
     """An output of the prefill graph: the hidden states after the final norm, float32 [rows, tokens, size].
 
-    As transformers has them in ``last_hidden_state``: where the model projects them before the head, projected.
+    As transformers has them in ``last_hidden_state``: where the model projects them before the head, projected. With an
+    EAGLE-3 draft they are what that takes, and are called ``draft_states``.
     """
 
     name: str
     size: int
+
+    @property
+    def embedding_size(self) -> int | None:
+        """The size of embeddings of these; None where they are a draft's."""
+        return None if self.name == DRAFT_STATES else self.size
+
+
+DRAFT_STATES = "draft_states"
+"""The output of hidden states for an EAGLE-3 draft, which are no embeddings."""
 
 
 @dataclass(frozen=True, slots=True)

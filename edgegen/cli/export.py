@@ -116,6 +116,13 @@ def chosen_scheme(*, int8: bool, int4: bool, fp16: bool = False, fp32: bool = Fa
     help="Leave out the multi-token prediction head that some checkpoints have, for speculative decoding.",
 )
 @click.option(
+    "--draft-head",
+    metavar="DIR",
+    shell_complete=complete_file,
+    help="Checkpoint of an EAGLE-3 draft of this model, a folder or a hub id: exported with it, for speculative "
+    "decoding.",
+)
+@click.option(
     "--eval-text",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -158,6 +165,7 @@ def command(
     int2: bool,
     with_hidden: bool,
     no_mtp: bool,
+    draft_head: str | None,
     eval_text: Path | None,
     parity_plot: Path | None,
     via: "Via",
@@ -188,6 +196,7 @@ def command(
             "--int2": int2,
             "--with-hidden": with_hidden,
             "--no-mtp": no_mtp,
+            "--draft-head": draft_head,
             "--via optimum": via == "optimum",
             "--max-context": max_context,
             "--parity-plot": parity_plot,
@@ -239,6 +248,7 @@ def command(
             revision=revision,
             gguf_file=gguf_file,
             adapter=adapter,
+            draft_head=draft_head,
             force=force,
             max_context=max_context,
             progress=terminal,

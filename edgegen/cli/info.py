@@ -115,7 +115,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
             {
                 "name": v.name,
                 "kv_dtype": v.kv.dtype,
-                "embedding_size": v.hidden_states.size if v.hidden_states else None,
+                "embedding_size": v.hidden_states.embedding_size if v.hidden_states else None,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
                 "state_bytes_per_row": v.kv.bytes_per_row,
                 "checkpoint_bytes_per_row": checkpoint_bytes(v.kv),

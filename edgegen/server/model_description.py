@@ -20,7 +20,8 @@ def capabilities(bundle: Bundle, template: ChatTemplate | None = None) -> list[s
     except EdgegenError:  # a template that fails has neither
         tools = thinks = False
     found += [name for name, there in (("tools", tools), ("thinking", thinks)) if there]
-    if bundle.variant.hidden_states is not None:
+    hidden = bundle.variant.hidden_states
+    if hidden is not None and hidden.embedding_size is not None:
         found.append("embedding")
     if manifest.tokenizer is not None:
         added: list[dict[str, Any]] = bundle.json(manifest.tokenizer).get("added_tokens") or []

@@ -25,6 +25,7 @@ from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.calibration.proposed_ids import proposed_ids, runs
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter, unpacked
 from edgegen_export.disk import refuse_download
+from edgegen_export.eagle import BoundEagle, EagleCheckpoint
 from edgegen_export.families.refused import why_not
 from edgegen_export.families.wrapped import towers
 from edgegen_export.graph.builder import GraphBuilder
@@ -66,7 +67,8 @@ class BoundHead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FamilySource:
-    """The model ``config`` over ``tensors``, by our names; ``head``: what proposes further tokens, if anything does."""
+    """The model ``config`` over ``tensors``, by our names; ``head``, ``eagle``: what proposes further tokens, if one of
+    them does."""
 
     facts: ModelFacts
     config: DecoderConfig
@@ -75,6 +77,7 @@ class FamilySource:
     warnings: tuple[str, ...]
     can_calibrate: bool = True
     head: BoundHead | None = None
+    eagle: BoundEagle | None = None
 
     @property
     def identity(self) -> str:
@@ -88,6 +91,8 @@ class FamilySource:
         return build_states(self.config, params, kv)
 
     def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> HiddenGraphs:
+        if self.eagle is not None:
+            return self.eagle.hidden_graphs(self.config)
         config, scale = self.config, _hidden_scale(self.config, self.tensors, tensors)
         scaled = bool((scale != 1).any())
         return HiddenGraphs(
@@ -99,6 +104,8 @@ class FamilySource:
     def draft_graph(
         self, tensors: Mapping[str, LazyTensor], recipe: Quantization, seen: Collection[int]
     ) -> DraftGraph | None:
+        if self.eagle is not None:
+            return self.eagle.draft_graph(recipe)
         if self.head is None:
             return None
         own, config, kv = self.head.own, self.head.config, kv_spec(self.head.config)
@@ -177,13 +184,17 @@ class FamilyLoader:
         progress: ExportProgress,
         *,
         with_head: bool = True,
+        draft_head: str | None = None,
     ) -> None:
-        """Open the adapter, where there is one. ``with_head``: whether multi-token prediction heads are taken.
+        """Open the adapter, where there is one, and the checkpoint ``draft_head`` of an EAGLE-3 draft. ``with_head``:
+        whether multi-token prediction heads are taken.
 
         Raises:
-            CheckpointError: the adapter cannot be read.
+            CheckpointError: the adapter or the draft cannot be read.
+            UnsupportedModelError: the draft is not read.
             ExportError: the disk has no room for its download.
         """
+        self._eagle = None if draft_head is None else EagleCheckpoint.open(draft_head, progress)
         self._families = families
         self._max_context = max_context
         self._progress = progress
@@ -197,7 +208,7 @@ class FamilyLoader:
         """The family of ``config``, and the decoder that it describes.
 
         Raises:
-            UnsupportedModelError: no family has this architecture, or not these settings.
+            UnsupportedModelError: no family has this architecture, or not these settings; or the draft is another's.
             UsageError: the model cannot be exported for so many positions, or no adapter merged into it.
             BundleError: the installed ONNX Runtime cannot run it.
         """
@@ -207,6 +218,8 @@ class FamilyLoader:
             raise UsageError("an adapter cannot be merged into ternary matrices: leave it out")
         read = read.for_context(_context(read, self._max_context))
         require_version(least_onnxruntime(read))
+        if self._eagle is not None:
+            self._eagle.refuse_mismatch(read)
         return architecture, read
 
     def decoder(self, config: Mapping[str, Any]) -> DecoderConfig:
@@ -259,6 +272,7 @@ class FamilyLoader:
             ),
             can_calibrate=not config.ternary,
             head=head,
+            eagle=self._eagle.bound(config, bound["embed.weight"]) if self._eagle else None,
         )
 
     def _head(
@@ -271,9 +285,11 @@ class FamilyLoader:
         """The multi-token prediction head of the checkpoint, where there is one; and why it is left out, if it is."""
         if not self._with_head:
             return None, []
-        if checkpoint.unread_head:
-            return None, [f"its multi-token prediction head is left out: {checkpoint.unread_head}"]
-        found, problem = bind_draft_head(architecture, config, checkpoint.tensors, bound)
+        problem = checkpoint.unread_head
+        found, unbound = bind_draft_head(architecture, config, checkpoint.tensors, bound) if not problem else ({}, "")
+        problem = problem or unbound
+        if self._eagle is not None and (found or problem):
+            found, problem = {}, f"{self._eagle.source} takes its place"
         if problem:
             return None, [f"its multi-token prediction head is left out: {problem}"]
         if not found or architecture.draft_head is None:

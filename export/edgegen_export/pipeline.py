@@ -75,6 +75,7 @@ def export(
     revision: str | None = None,
     gguf_file: str | None = None,
     adapter: str | None = None,
+    draft_head: str | None = None,
     force: bool = False,
     max_context: int | None = None,
     runs_here: bool = False,
@@ -93,6 +94,8 @@ def export(
     ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
+    ``draft_head``: the checkpoint of an EAGLE-3 draft of the model (a folder or a hub id), which proposes tokens in the
+    place of a multi-token prediction head.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``runs_here``: refuse, before weights are downloaded, a model that this machine's memory cannot make or run.
     ``families``: the model families to look for its architecture in.
@@ -110,7 +113,10 @@ def export(
     options = QuantizationOptions(scheme, fast, calibration, bits_budget)
     options.refuse_contradictions(via)
     refuse_wrong_target(target, force=force)  # before anything is downloaded for it
-    loader = _loader(via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden, mtp=mtp)
+    _refuse_with_draft_head(draft_head, with_hidden=with_hidden, mtp=mtp)
+    loader = _loader(
+        via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden, mtp=mtp, draft_head=draft_head
+    )
     memory = memory_here() if runs_here else None
     preflight = Preflight(loader, target, scheme, fast, progress, memory=memory)
     progress.stage(f"opening {source}")
@@ -180,6 +186,24 @@ def export(
     return Bundle.open(target), report
 
 
+def _refuse_with_draft_head(draft_head: str | None, *, with_hidden: bool, mtp: bool) -> None:
+    """Refuse what contradicts a draft head.
+
+    Raises:
+        UsageError: there is one, and hidden states for embeddings, or no proposals are asked for.
+    """
+    problems = list[str]()
+    if draft_head is not None and with_hidden:
+        problems.append(
+            "with a draft head, graphs give what it takes in the place of the last hidden states: leave --with-hidden "
+            "or --draft-head out"
+        )
+    if draft_head is not None and not mtp:
+        problems.append("a draft head takes the place of a multi-token prediction head: leave --no-mtp out")
+    if problems:
+        raise UsageError(one_or_list(problems))
+
+
 def _loader(
     via: Via,
     scheme: Scheme,
@@ -190,18 +214,22 @@ def _loader(
     *,
     with_hidden: bool,
     mtp: bool,
+    draft_head: str | None,
 ) -> SourceLoader:
     """The loader of families, or of traces.
 
     Raises:
-        UsageError: there is an adapter, or hidden states are asked for, and the model is to be traced.
-        CheckpointError: the adapter cannot be read.
+        UsageError: there is an adapter or a draft head, or hidden states are asked for, and the model is to be traced.
+        CheckpointError: the adapter or the draft head cannot be read.
+        UnsupportedModelError: the draft head is not read.
     """
     if via == "edgegen":
-        return FamilyLoader(families, max_context, adapter, progress, with_head=mtp)
+        return FamilyLoader(families, max_context, adapter, progress, with_head=mtp, draft_head=draft_head)
     problems = list[str]()
     if adapter is not None:
         problems.append("optimum traces the model without its adapter: leave --via optimum or --adapter out")
+    if draft_head is not None:
+        problems.append("optimum traces the model without a draft head: leave --via optimum or --draft-head out")
     if with_hidden:
         problems.append("optimum's graphs have no output of hidden states: leave --via optimum or --with-hidden out")
     if problems:

@@ -1,11 +1,12 @@
 """The prefill graph and the decode graph of a decoder, built from the same blocks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import (
+    DRAFT_STATES,
     CacheClass,
     GraphContract,
     KVDtype,
@@ -24,6 +25,7 @@ from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.kept_state import past_name
+from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import per_layer_inputs, table_rows
 from edgegen_export.graph.query_scale import query_scale
@@ -125,6 +127,14 @@ def build_with_hidden(config: DecoderConfig, params: Parameters, kv: KVSpec, *, 
     return _build("prefill", config, params, kv, hidden="scaled" if scaled else "as they are")
 
 
+def build_with_fused(
+    config: DecoderConfig, params: Parameters, kv: KVSpec, layers: Sequence[int], module: str
+) -> GraphBuilder:
+    """The prefill graph with ``DRAFT_STATES`` [b, t, d] as one more output: what the matrix ``module`` makes of the
+    residual streams before ``layers``, side by side."""
+    return _build("prefill", config, params, kv, fused=(layers, module))
+
+
 def _build(
     phase: Phase,
     config: DecoderConfig,
@@ -133,6 +143,7 @@ def _build(
     *,
     with_states: bool = False,
     hidden: Literal["scaled", "as they are"] | None = None,
+    fused: tuple[Sequence[int], str] | None = None,
 ) -> GraphBuilder:
     names = GraphContract()
     g = GraphBuilder(phase)
@@ -146,10 +157,13 @@ def _build(
         with g.scope("per_layer"):
             of_table = table_rows(g, config, own, ids)
             parts = per_layer_inputs(g, params, config, own, of_table, added(g, stream))
-    skips = phase == "prefill" and hidden is None and not with_states
+    skips = phase == "prefill" and hidden is None and fused is None and not with_states
     early = config.cached_until if skips and not isinstance(config.positions, Alibi) else config.num_layers
     step = replace(step, per_layer=_split(g, config, parts, 0, early))
+    before = dict[int, Value]()
     for layer in range(config.num_layers):
+        if fused and layer in fused[0]:
+            before[layer] = added(g, stream)
         if layer == early:  # later layers append nothing to a KV cache: they run for the tokens with logits only
             with g.scope("wanted"):
                 wanted = g.input(names.logits_indices, "int64", ["batch", "wanted"])
@@ -161,6 +175,10 @@ def _build(
         if with_states:
             state = g.op.Identity(added(g, stream))
             g.output(state_name(layer), state, "float32", ["batch", "tokens", config.hidden_size])
+    if fused:
+        with g.scope("draft"):
+            states = linear(g, params.matrix(fused[1]), g.op.Concat(*(before[i] for i in fused[0]), axis=2))
+            g.output(DRAFT_STATES, states, "float32", ["batch", "tokens", config.hidden_size])
     with g.scope("head"):
         final = final_hidden(g, params, config, stream)
         if hidden is not None:

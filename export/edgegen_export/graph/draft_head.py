@@ -63,12 +63,14 @@ def build_draft_head(
         result = g.op.Mul(result, g.weight(of_head.vector(HIDDEN_SCALE))) if scaled else g.op.Identity(result)
         g.output(HIDDEN_STATES, result, "float32", ["batch", "tokens", config.hidden_size])
         wanted = pick(g, final, g.input(names.logits_indices, "int64", ["batch", "wanted"]))
-        logits = head(g, of_head, config, wanted) if proposed is None else _some(g, params, config, wanted, proposed)
+        logits = (
+            head(g, of_head, config, wanted) if proposed is None else some_logits(g, params, config, wanted, proposed)
+        )
     g.output(names.logits, logits, "float32", ["batch", "wanted", config.vocab_size])
     return g
 
 
-def _some(
+def some_logits(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, proposed: NDArray[np.int32]
 ) -> Value:
     """The logits [b, n, v] of hidden [b, n, d], -inf but for the ids ``proposed``."""

@@ -1,0 +1,182 @@
+"""EagleCheckpoint: an EAGLE-3 draft in a checkpoint of its own, which proposes tokens of a model's hidden states."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import DRAFT_STATES, HiddenStates, MatrixFormat, Quantization
+from edgegen.errors import TensorError, UnsupportedModelError
+from edgegen_export.architecture.binding import bind
+from edgegen_export.architecture.components.eagle_input import EagleInput
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.folding import folded
+from edgegen_export.architecture.tensors import matrices_around
+from edgegen_export.checkpoint import Checkpoint, unpacked
+from edgegen_export.disk import refuse_download
+from edgegen_export.families.eagle3 import EAGLE3, EagleDraft, read_eagle3
+from edgegen_export.graph.decoder import HIDDEN_STATES, build_with_fused, kv_spec, rotary_tables
+from edgegen_export.graph.draft_head import HIDDEN_INPUT
+from edgegen_export.graph.eagle_head import build_eagle_head, eagle_name
+from edgegen_export.graph.fused import fused_name
+from edgegen_export.model_source import DraftGraph, HiddenGraphs
+from edgegen_export.progress import ExportProgress
+from edgegen_export.quantize.recipe import EIGHT_BITS
+from edgegen_export.tensors.lazy import LazyTensor
+
+_ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundEagle:
+    """A draft bound to its model: a decoder of one layer, its ``tensors`` by our names of such a decoder, the embedding
+    being the model's, and the ids of its head's rows."""
+
+    config: DecoderConfig
+    tensors: Mapping[str, LazyTensor]
+    ids: NDArray[np.int32]
+
+    @property
+    def own(self) -> EagleInput:
+        found = self.config.extra(EagleInput)
+        assert found, "the layer of a draft has such an input"
+        return found
+
+    def hidden_graphs(self, model: DecoderConfig) -> HiddenGraphs:
+        """The model's prefill graphs, which give what the draft takes."""
+        taken, fuse = self.own.layers, eagle_name("draft_fuse")
+        return HiddenGraphs(
+            HiddenStates(DRAFT_STATES, self.config.hidden_size),
+            {},
+            lambda kv, params: build_with_fused(model, params, kv, taken, fuse),
+        )
+
+    def draft_graph(self, recipe: Quantization) -> DraftGraph:
+        """Its graph, with its weights stored by ``recipe``."""
+        config, own, ids, kv = self.config, self.own, self.ids, kv_spec(self.config)
+        exceptions = dict[str, MatrixFormat]()
+        if 0 < recipe.linear.bits < EIGHT_BITS.bits:
+            exceptions = {eagle_name(fused_name(one)): EIGHT_BITS for one in matrices_around(config)}
+        return DraftGraph(
+            hidden_input=HIDDEN_INPUT,
+            output=HiddenStates(HIDDEN_STATES, config.hidden_size),
+            kv=kv,
+            rotary=tuple(rotary_tables(config).values()),
+            tensors={eagle_name(name): tensor for name, tensor in self.tensors.items() if name != "embed.weight"},
+            exceptions=exceptions,
+            build=lambda params: build_eagle_head(config, own, params, kv, ids),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EagleCheckpoint:
+    """The checkpoint ``source`` of a draft, opened, and what its ``config.json`` describes."""
+
+    source: str
+    draft: EagleDraft
+    tensors: Mapping[str, LazyTensor]
+
+    @classmethod
+    def open(cls, source: str, progress: ExportProgress) -> "EagleCheckpoint":
+        """Open a folder or a hub id.
+
+        Raises:
+            CheckpointError: it cannot be read.
+            UnsupportedModelError: it is no EAGLE-3 draft, or one that is not read.
+            ExportError: the disk has no room for its download.
+        """
+        progress.stage(f"opening {source}")
+        found = Checkpoint.open(
+            source, progress=progress.stage, check_config=_refuse_others(source), check_download=refuse_download
+        )
+        draft = read_eagle3(found.config)
+        plain = unpacked(found, EAGLE3.base_names(draft.decoder), progress.warn)
+        return cls(source, draft, plain.tensors)
+
+    def refuse_mismatch(self, model: DecoderConfig) -> None:
+        """Refuse a draft that is not of such a model.
+
+        Raises:
+            UnsupportedModelError: sizes differ, or the model is of a kind that no draft is read for.
+        """
+        draft = self.draft.decoder
+        for what, ours, theirs in (
+            ("hidden_size", draft.hidden_size, model.hidden_size),
+            ("vocab_size", draft.vocab_size, model.vocab_size),
+        ):
+            if ours != theirs:
+                raise UnsupportedModelError(
+                    f"{self.source} is not a draft of this model: its {what} is {ours}, and the model's {theirs}"
+                )
+        if model.num_layers < 4:
+            raise UnsupportedModelError(
+                f"{self.source} takes hidden states of three layers, and the model has {model.num_layers}"
+            )
+        if not self.draft.counts_as(model.num_layers):
+            raise UnsupportedModelError(
+                f"{self.source} takes the hidden states of other layers than the usual three, and programs do not "
+                "agree on how they are counted: it is not read"
+            )
+        embeds = (model.embedding_multiplier, model.embedding_size or model.hidden_size, model.embedding_norm)
+        if embeds != (1.0, model.hidden_size, False) or model.positions is not None or model.ternary:
+            raise UnsupportedModelError(
+                f"{self.source}: drafts are read for models whose token embeddings are used as they are stored"
+            )
+
+    def bound(self, model: DecoderConfig, embedding: LazyTensor) -> BoundEagle:
+        """The draft of ``model``, which has this ``embedding``.
+
+        Raises:
+            TensorError: its tensors do not fit its config, or the model.
+        """
+        config = _within(self.draft.of(model.num_layers), model)
+        tensors = dict(self.tensors)
+        for name in ("embed_tokens.weight", "model.embed_tokens.weight"):
+            if name in tensors and not tensors.pop(name).equals(embedding):
+                raise TensorError(f"{self.source}: {name} is not the model's own, and would be stored beside it")
+        ids = self._ids(model.vocab_size)
+        found = bind(EAGLE3, config, {**tensors, "embed_tokens.weight": embedding})
+        return BoundEagle(config, folded(config, found), ids)
+
+    def _ids(self, vocab_size: int) -> NDArray[np.int32]:
+        """The ids of the rows of the draft's head, which ``d2t`` has relative to the rows."""
+        rows, found = self.draft.rows, self.tensors.get("d2t")
+        if found is None:
+            if rows != vocab_size:
+                raise TensorError(
+                    f"{self.source}: d2t: missing, which says the ids of its {rows} tokens of the model's {vocab_size}"
+                )
+            return np.arange(rows, dtype=np.int32)
+        if found.shape != (rows,):
+            raise TensorError(f"{self.source}: d2t: shape {list(found.shape)}, but the config asks for {[rows]}")
+        ids = np.arange(rows) + np.rint(found.read()).astype(np.int64)
+        if ids.min() < 0 or ids.max() >= vocab_size or len(np.unique(ids)) < rows:
+            raise TensorError(f"{self.source}: d2t: ids of the model expected, each once")
+        return ids.astype(np.int32)
+
+
+def _within(config: DecoderConfig, model: DecoderConfig) -> DecoderConfig:
+    """``config`` for the positions of ``model``, whatever the draft was trained with: it proposes, and no more."""
+    return replace(config, max_positions=model.max_positions, longest_context=model.longest_context)
+
+
+def _refuse_others(source: str) -> Callable[[Mapping[str, Any]], None]:
+    """Refuses checkpoints by their config that are no such draft."""
+
+    def check(config: Mapping[str, Any]) -> None:
+        kind, classes = config.get("model_type"), cast("list[object]", config.get("architectures") or [])
+        if kind in _ASSISTANTS:
+            raise UnsupportedModelError(
+                f"{source} is an assistant of Gemma 4, which reads the keys and values of the model's last layers: a "
+                "draft head has a KV cache of its own"
+            )
+        if kind != "llama" or not set(classes) & set(EAGLE3.classes):
+            named = ", ".join(map(str, classes)) or str(kind)
+            raise UnsupportedModelError(
+                f"{source} is a {named}: draft heads are read of EAGLE-3 drafts of Llama's kind "
+                f"({', '.join(EAGLE3.classes)})"
+            )
+
+    return check

@@ -1,0 +1,90 @@
+"""EAGLE-3 drafts of Llama's kind: one layer that takes hidden states of three of another model's (Li et al. 2025,
+arXiv:2503.01840), as vLLM and SGLang read them. They are no models of their own, and no family of those."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.components.eagle_input import EagleAttention, EagleInput
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+
+_TAKEN = "eagle_aux_hidden_state_layer_ids"
+
+
+@dataclass(frozen=True, slots=True)
+class EagleDraft:
+    """``decoder``: the draft's layer as a decoder, its attention that of a model; ``rows``: tokens that it proposes.
+
+    ``taken``: what the file says of the layers whose states it takes, in the two ways of counting.
+    """
+
+    decoder: DecoderConfig
+    rows: int
+    normed_residual: bool
+    taken: tuple[Sequence[object] | None, Sequence[object] | None]
+
+    def of(self, layers: int) -> DecoderConfig:
+        """As the draft of a model with so many ``layers``."""
+        own = EagleInput(layers_taken(layers), self.rows, self.normed_residual)
+        attention = self.decoder.attention
+        wide = EagleAttention(
+            attention.heads, attention.kv_heads, attention.head_dim, attention.scale, rope=attention.rope
+        )
+        return self.decoder.each_layer(lambda layer: replace(layer, attention=wide, extras=(own,)))
+
+    def counts_as(self, layers: int) -> bool:
+        """Whether the layers that the file names are those that are taken of a model with so many."""
+        before, after = self.taken
+        usual = layers_taken(layers)
+        return (before is None or tuple(before) == usual) and (
+            after is None or tuple(after) == tuple(layer - 1 for layer in usual)
+        )
+
+
+def layers_taken(layers: int) -> tuple[int, ...]:
+    """Before which layers the residual stream is taken, of a model with so many."""
+    return 2, layers // 2, layers - 3
+
+
+def read_eagle3(config: dict[str, object]) -> EagleDraft:
+    """The draft that a ``config.json`` describes.
+
+    Raises:
+        UnsupportedModelError: it asks for what is not read; every problem is listed.
+    """
+    read = ConfigReader(config, LLAMA_DEFAULTS)
+    decoder = read_llama(read)
+    if decoder.num_layers != 1:
+        read.problem(f"num_hidden_layers = {decoder.num_layers}: drafts of one layer are read")
+    rows = read.positive("draft_vocab_size", decoder.vocab_size)
+    read.agree("target_hidden_size", decoder.hidden_size, "hidden_size")
+    read.refuse("logit_scale", (1, 1.0), "logits are used as the draft's head gives them")
+    read.ignore("target_model_type")
+    before = cast("list[object] | None", read.optional(_TAKEN, list))
+    after: list[object] | None = None
+    if inner := read.inner("eagle_config", {}):
+        inner.refuse("use_aux_hidden_state", (True,), "a draft takes the hidden states of three layers")
+        after = cast("list[object] | None", inner.optional(_TAKEN, list))
+    normed_residual = read.get("norm_before_residual", bool, False)
+    read.finish()
+    return EagleDraft(replace(decoder, tied_head=True), rows, normed_residual, (before, after))
+
+
+EAGLE3 = Architecture(
+    model_types=("llama",),
+    classes=("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM"),
+    read=read_llama,
+    tensors={
+        **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ours != "head.weight"},
+        "draft_fuse.weight": "fc.weight",
+        "draft_hidden_norm.weight": "layers.0.hidden_norm.weight",
+        "draft_head.weight": "lm_head.weight",
+    },
+    prefixes=LLAMA_PREFIXES,
+    renamed={"midlayer.": "layers.0."},
+    ignored=("d2t", "t2d"),
+)
+"""Where drafts have their tensors."""

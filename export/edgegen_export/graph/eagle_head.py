@@ -1,0 +1,58 @@
+"""The graphs of an EAGLE-3 draft: hidden states and next tokens → logits, and the model's that gives these states."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.bundle.manifest import GraphContract, KVSpec
+from edgegen_export.architecture.components.eagle_input import EagleInput
+from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.graph.attention import attention
+from edgegen_export.graph.blocks import embedding, final_hidden
+from edgegen_export.graph.builder import GraphBuilder
+from edgegen_export.graph.decoder import HIDDEN_STATES, pick, rotary_tables, step_inputs
+from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, MODULE, some_logits, stored_name
+from edgegen_export.graph.kept_state import kv_layers
+from edgegen_export.graph.mlp import mlp
+from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.renamed import RenamedParameters
+from edgegen_export.graph.stream import Stream, added, norm, normalized
+
+
+def build_eagle_head(
+    config: DecoderConfig, own: EagleInput, params: Parameters, kv: KVSpec, proposed: NDArray[np.int32]
+) -> GraphBuilder:
+    """As :func:`build_draft_head`, of the draft ``config``; ``proposed``: the ids of its head's rows."""
+    names = GraphContract()
+    g, of_head = GraphBuilder(MODULE), RenamedParameters(params, eagle_name)
+    ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
+    previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", config.hidden_size])
+    step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
+    with g.scope("embed"):
+        token = added(g, embedding(g, of_head, config, ids, step.positions))
+        token = normalized(g, of_head, config.norm, token, "layers.0.attn_norm")
+        normed = normalized(g, of_head, config.norm, previous, "draft_hidden_norm")
+        both = g.op.Concat(token, normed, axis=2)
+    thinks = config.layers[0].mlp
+    assert isinstance(thinks, MLP), "a draft has a plain MLP"
+    with g.scope("layers.0"):
+        with g.scope("attn"):
+            mixed = attention(g, of_head, config, 0, both, kv_layers(kv, 0), step)
+        mixed = Stream(normed if own.normed_residual else previous, mixed.delta, mixed.bias)
+        x, residual = norm(g, of_head, config, mixed, "layers.0.mlp_norm")
+        with g.scope("mlp"):
+            made = mlp(g, of_head, thinks, 0, x)
+        last = added(g, Stream(residual, made.delta, made.bias))
+    with g.scope("head"):
+        g.output(HIDDEN_STATES, g.op.Identity(last), "float32", ["batch", "tokens", config.hidden_size])
+        final = final_hidden(g, of_head, config, Stream(last))
+        wanted = pick(g, final, g.input(names.logits_indices, "int64", ["batch", "wanted"]))
+        logits = some_logits(g, params, config, wanted, proposed)
+    g.output(names.logits, logits, "float32", ["batch", "wanted", config.vocab_size])
+    return g
+
+
+def eagle_name(name: str) -> str:
+    """The draft's name of a module or a tensor, as it is stored: its head is that of the ids that are proposed."""
+    module, _, rest = name.partition(".")
+    return f"{CUT_HEAD}.{rest}".rstrip(".") if module == "draft_head" else stored_name(name)
