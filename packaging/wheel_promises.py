@@ -21,7 +21,16 @@ from shared_library import SharedLibrary, UnreadableError, Version, read, writte
 LIBRARY = "edgegen/model/edgegen_kernels"
 SUFFIXES = (".so", ".dll", ".dylib")
 
-EXPORTS = frozenset({"RegisterCustomOps", "edgegen_kernels_name", "edgegen_gptq_block", "edgegen_search_scales"})
+EXPORTS = frozenset(
+    {
+        "RegisterCustomOps",
+        "edgegen_kernels_name",
+        "edgegen_gptq_block",
+        "edgegen_search_scales",
+        "edgegen_tokenizer_encode",
+        "edgegen_tokenizer_find",
+    }
+)
 """The entry points of the kernels: that of ONNX Runtime, and those that Python calls."""
 
 MOST_LIBRARY_BYTES = 1_500_000

@@ -14,12 +14,11 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant
 from edgegen.graph.external_data import bytes_read
 from edgegen.model.interfaces import make_runner
-from edgegen.model.loading import open_graphs
+from edgegen.model.loading import open_graphs, open_tokenizer
 from edgegen.model.ort_session import runtime_version
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
 from edgegen.system import peak_memory, physical_cores, proportional_memory, second_level_cache
-from edgegen.tokenizer import Tokenizer
 
 _SPIN_SECONDS = 0.2
 """By then every thread that waited for more work has given up; ONNX Runtime's take 0.04 s."""
@@ -47,8 +46,7 @@ def measure(
     begin = time.perf_counter()
     bundle = Bundle.open(path)
     bundle.verify_once()
-    file = bundle.manifest.tokenizer
-    tokenizer = Tokenizer.from_file(bundle.file(file)) if file else None
+    tokenizer = open_tokenizer(bundle)
     load_seconds = time.perf_counter() - begin
     bare = proportional_memory()
 

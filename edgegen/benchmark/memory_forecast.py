@@ -17,6 +17,7 @@ from edgegen.model.state_checkpoints import most_checkpoints
 from edgegen.options.engine import EngineOptions
 from edgegen.options.speculation import uses_mtp_head
 from edgegen.system import LOCAL, Source, proportional_memory, second_level_cache
+from edgegen.tokenizer import COMPILED
 
 PYTHON = 60_000_000
 """Python, NumPy, ONNX Runtime, tokenizers and edgegen, before a model is loaded; as measured on Linux."""
@@ -46,7 +47,7 @@ class MemoryForecast:
         python: the interpreter and its libraries.
         weights: mapped by our kernels; with ONNX Runtime's operators, their packed copies too; without tables whose
             rows are looked up.
-        tokenizer: of the vocabulary and the merges.
+        tokenizer: of the vocabulary and the merges; mapped where the bundle has them compiled.
         kv: the KV cache, with fixed states and their checkpoints.
         activations: of a prefill chunk, logits, the sessions and the engine.
         draft: a draft model with its KV cache.
@@ -88,7 +89,6 @@ def forecast_memory(
     manifest = bundle.manifest
     if kv is None:
         kv = batch * kv_bytes(bundle, options)(context or manifest.model.max_context)
-    tokenizer = manifest.files[manifest.tokenizer].size if manifest.tokenizer else 0
     of_draft = 0
     if draft is not None:
         alone = forecast_memory(draft, EngineOptions(kernels=options.kernels))
@@ -96,7 +96,7 @@ def forecast_memory(
     return MemoryForecast(
         python=PYTHON,
         weights=_weights(bundle, options),
-        tokenizer=TOKENIZER * tokenizer,
+        tokenizer=_tokenizer(bundle, options),
         kv=kv,
         activations=activation_bytes(
             manifest.model.hidden_size, manifest.model.vocab_size, chunk=options.prefill_chunk, batch=batch
@@ -139,6 +139,16 @@ def checkpoint_bytes(kv: KVSpec) -> int:
     """Bytes of the checkpoints of one sequence, and of its pending tokens, at most."""
     pending = sum(pending_bytes(state.shape) for state in kv.fixed)
     return most_checkpoints(kv.bytes_per_row) * kv.bytes_per_row + pending
+
+
+def _tokenizer(bundle: Bundle, options: EngineOptions) -> int:
+    """Of a compiled tokenizer the file, which is mapped."""
+    name, entries = bundle.manifest.tokenizer, bundle.manifest.files
+    if name is None:
+        return 0
+    if COMPILED in entries and runs_kernels(options.kernels):
+        return entries[COMPILED].size
+    return TOKENIZER * entries[name].size
 
 
 def _weights(bundle: Bundle, options: EngineOptions) -> int:

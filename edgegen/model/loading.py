@@ -14,11 +14,12 @@ from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import DeviceError, ManifestError, OptionError, one_or_list
 from edgegen.model.interfaces import Runner, make_runner
+from edgegen.model.kernels import kernel_library
 from edgegen.model.ort_session import CUDA_PROVIDER, GraphPair, OneSession, require_version, runtime_providers
 from edgegen.options.engine import EngineOptions
 from edgegen.options.speculation import uses_mtp_head
 from edgegen.system import available_gpu_memory, available_memory
-from edgegen.tokenizer import Tokenizer
+from edgegen.tokenizer import COMPILED, Tokenizer
 
 if TYPE_CHECKING:
     from edgegen.model.device import Device
@@ -135,7 +136,7 @@ def open_model(bundle: Bundle, options: EngineOptions, on_progress: OnProgress) 
     with Background(open_it) as opening:
         handed_over.wait()
         opening.wait(_HEAD_START)
-        tokenizer = open_tokenizer(bundle)
+        tokenizer = open_tokenizer(bundle, options)
         if name := bundle.manifest.tokenizer:
             read = bundle.manifest.files[name].size
             tell(LoadProgress("tokenizer", read, read))
@@ -241,7 +242,17 @@ def default_kv_budget(device: Literal["cpu", "cuda"]) -> int | None:
     return None if free is None else max(_LEAST_KV_BUDGET, free // 2)
 
 
-def open_tokenizer(bundle: Bundle) -> Tokenizer | None:
-    """The tokenizer of ``bundle``; None if it has none."""
-    name = bundle.manifest.tokenizer
-    return Tokenizer.from_file(bundle.file(name)) if name else None
+def open_tokenizer(bundle: Bundle, options: EngineOptions | None = None) -> Tokenizer | None:
+    """The tokenizer of ``bundle``; None if it has none.
+
+    Its compiled form, where the bundle has one and edgegen's compiled code is there and not switched off.
+    """
+    name, files = bundle.manifest.tokenizer, bundle.manifest.files
+    if not name:
+        return None
+    library = kernel_library() if options is None or options.kernels == "auto" else None
+    if library is not None and COMPILED in files:
+        path, source = bundle.file(COMPILED), bundle.file(name)
+        if (compiled := Tokenizer.from_compiled(path, source, files[name].sha256, library)) is not None:
+            return compiled
+    return Tokenizer.from_file(bundle.file(name))

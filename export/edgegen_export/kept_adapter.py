@@ -31,6 +31,7 @@ from edgegen_export.pipeline import compare_with_checkpoint, generation_settings
 from edgegen_export.progress import COMPARING, ExportProgress, Silent
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.tensors.low_rank import LowRankUpdate
+from edgegen_export.tokenizer.compiled import compiled_form
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
 from edgegen_export.tokenizer.special_tokens import check_special_tokens
 from edgegen_export.tokenizer.tokenizer_json import quick_to_read
@@ -95,6 +96,7 @@ def export_adapter(
         for warning in check_special_tokens(tokenizer):
             progress.warn(warning)
         tokenizer[TOKENIZER] = quick_to_read(tokenizer[TOKENIZER])
+        tokenizer |= compiled_form(tokenizer[TOKENIZER])
 
     with BundleWriter(target, force=force) as writer:
         of_base, of_merged, of_updates = (

@@ -54,6 +54,7 @@ from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
 from edgegen_export.scratch import Scratch
 from edgegen_export.scratch_runner import scratch_runner
+from edgegen_export.tokenizer.compiled import compiled_form
 from edgegen_export.tokenizer.end_of_sequence import end_of_sequence
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
 from edgegen_export.tokenizer.special_tokens import check_special_tokens
@@ -137,6 +138,7 @@ def export(
         for warning in check_special_tokens(tokenizer):
             progress.warn(warning)
         tokenizer[TOKENIZER] = quick_to_read(tokenizer[TOKENIZER])
+        tokenizer |= compiled_form(tokenizer[TOKENIZER])
     preflight.check_target()
 
     with (

@@ -9,7 +9,7 @@ import tokenizers
 from edgegen.chat.conversation import Conversation
 from edgegen.chat.template import ChatTemplate
 from edgegen.errors import ChatTemplateError, CheckpointError, ConversationError, UsageError, one_or_list
-from edgegen.tokenizer import Tokenizer
+from edgegen.tokenizer import LibraryBackend, Tokenizer
 from edgegen_export.tokenizer.chat_templates import templates_of
 from edgegen_export.tokenizer.settings import CONFIG, EXTRA_SPECIAL, MORE_SPECIAL, TokenizerSettings, read_object
 
@@ -34,7 +34,7 @@ def read_tokenizer(data: bytes) -> Tokenizer:
         CheckpointError: it is not a tokenizer.
     """
     try:
-        return Tokenizer(cast(Any, tokenizers).Tokenizer.from_buffer(data))
+        return Tokenizer(LibraryBackend(cast(Any, tokenizers).Tokenizer.from_buffer(data)))
     except Exception as error:  # the library documents no narrower class
         raise CheckpointError(f"tokenizer.json is not a readable tokenizer: {error}") from error
 

@@ -12,7 +12,7 @@ from edgegen.chat.reasoning import reasoning_markers
 from edgegen.chat.reply import ReplyFormat
 from edgegen.chat.tool_formats import HERMES, tool_format
 from edgegen.chat.tools import ToolChoice, Tools
-from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
+from edgegen.tokenizer import LibraryBackend, StreamingDetokenizer, Tokenizer
 from tests.runtime.chat.material import template_sources
 
 Call = tuple[str, dict[str, Any]]
@@ -526,7 +526,7 @@ def special_tokenizer(test_data: Path) -> Tokenizer:
     backend = library.Tokenizer.from_file(str(test_data / "tokenizers" / "gpt2" / "tokenizer.json"))
     texts = dict.fromkeys(token for case in CASES for token in case.special)
     backend.add_special_tokens([library.AddedToken(text, special=True) for text in texts])
-    return Tokenizer(backend)
+    return Tokenizer(LibraryBackend(backend))
 
 
 def pieces_of(tokenizer: Tokenizer, text: str) -> list[str]:

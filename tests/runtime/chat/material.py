@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import tokenizers
 
-from edgegen.tokenizer import Tokenizer
+from edgegen.tokenizer import LibraryBackend, Tokenizer
 from tests.oracle import import_transformers
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -143,7 +143,7 @@ def small_tokenizer(
         setattr(backend, name, part)
     for content, flags in control.items():
         backend.add_tokens([library.AddedToken(content, **flags)])
-    return Tokenizer(backend)
+    return Tokenizer(LibraryBackend(backend))
 
 
 def import_jinja_template_renderer() -> Any:

@@ -15,7 +15,7 @@ from edgegen.chat.control_text import ControlText
 from edgegen.chat.conversation import Conversation
 from edgegen.chat.template import ChatTemplate
 from edgegen.errors import ConversationError, EdgegenError
-from edgegen.tokenizer import Tokenizer
+from edgegen.tokenizer import LibraryBackend, Tokenizer
 from tests.runtime.chat.material import (
     CALL,
     CHATML,
@@ -353,8 +353,8 @@ def test_a_vocabulary_that_cannot_spell_a_token_as_text_says_so() -> None:
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     backend.add_special_tokens(["</s>"])
     with pytest.raises(ConversationError, match="cannot spell the control tokens </s> as plain text"):
-        ids_and_tokens("{{ messages[0].content }}", user("a </s>"), Tokenizer(backend))
-    assert ids_and_tokens("{{ messages[0].content }}</s>", user("a "), Tokenizer(backend)) == ["</s>"]
+        ids_and_tokens("{{ messages[0].content }}", user("a </s>"), Tokenizer(LibraryBackend(backend)))
+    assert ids_and_tokens("{{ messages[0].content }}</s>", user("a "), Tokenizer(LibraryBackend(backend))) == ["</s>"]
 
 
 def test_text_without_control_tokens_is_not_marked(chatml: Tokenizer) -> None:

@@ -12,65 +12,23 @@ few of these.
 """
 
 import codecs
-import json
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, cast
+from typing import Protocol, Self
 
-import tokenizers
-
-from edgegen.errors import BundleError, PromptTooLongError, UsageError
+from edgegen.errors import EdgegenError, PromptTooLongError, UsageError
+from edgegen.tokenizer.backend import Backend, Encoding, RespelledTokenizer
+from edgegen.tokenizer.library import LibraryBackend, raise_unless_the_librarys
+from edgegen.tokenizer.spelling import Spelling, spelling_of
 
 _NEIGHBOURS = 4
 """Tokens to look back at: no UTF-8 character has more bytes, and no decoder's influence reaches further."""
 
-
 _SHORT = 100_000
 """Characters of a text that takes a tenth of a second or so: its tokens are simply counted."""
-
-_KEPT = {"ByteLevel", "Digits", "Lowercase", "Metaspace", "NFC", "NFD", "NFKC", "NFKD", "Prepend"}
-"""Normalizers and pre-tokenizers that leave out white space at most, and put at most four characters in one's place."""
-_COMPOSED = 4
-
-
-class AddedToken(Protocol):
-    """A token that is looked for in a text before all others; ``tokenizers.AddedToken``."""
-
-    content: str
-    special: bool
-    single_word: bool
-    lstrip: bool
-    rstrip: bool
-    normalized: bool
-
-
-class _Encoding(Protocol):
-    ids: list[int]
-    offsets: list[tuple[int, int]]
-
-
-class _Backend(Protocol):
-    """What is used of ``tokenizers.Tokenizer``, whose own stubs carry no types."""
-
-    model: Any
-    normalizer: Any
-    pre_tokenizer: Any
-    decoder: Any
-
-    def add_tokens(self, tokens: Sequence[Any]) -> int: ...
-    def encode(self, sequence: str, *, add_special_tokens: bool) -> _Encoding: ...
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
-    def get_vocab_size(self) -> int: ...
-    def get_vocab(self) -> dict[str, int]: ...
-    def get_added_tokens_decoder(self) -> dict[int, AddedToken]: ...
-    def id_to_token(self, id: int) -> str | None: ...  # noqa: A002 (the library's own name)
-    def token_to_id(self, token: str) -> int | None: ...
-    def no_padding(self) -> None: ...
-    def no_truncation(self) -> None: ...
 
 
 class Tokenizer:
@@ -82,13 +40,11 @@ class Tokenizer:
     says so when a prompt is too long.
     """
 
-    def __init__(self, backend: _Backend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._backend.no_padding()
-        self._backend.no_truncation()
-        self.added_tokens = self._backend.get_added_tokens_decoder()
+        self.added_tokens = backend.added_tokens
         self._special_ids = frozenset(i for i, token in self.added_tokens.items() if token.special)
-        self._spelling = _spelling_of(self._backend.decoder)
+        self._spelling = spelling_of(backend.decoder)
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
@@ -97,13 +53,19 @@ class Tokenizer:
         Raises:
             BundleError: the file cannot be read, or is not a tokenizer.
         """
-        try:
-            return cls(cast(Any, tokenizers.Tokenizer).from_buffer(path.read_bytes()))
-        except OSError as error:
-            raise BundleError(f"cannot read the tokenizer {path}: {error.strerror}") from error
-        except BaseException as error:
-            _raise_unless_the_librarys(error)
-            raise BundleError(f"{path} is not a readable tokenizer.json: {error}") from error
+        return cls(LibraryBackend.from_file(path))
+
+    @classmethod
+    def from_compiled(cls, path: Path, source: Path, sha256: str, library: Path) -> Self | None:
+        """The tokenizer of the ``tokenizer.json`` at ``source``, whose hash is ``sha256``, by its compiled form.
+
+        None where there is none at ``path``, it is damaged or was made of another file, or ``library``, edgegen's
+        compiled code, cannot read it.
+        """
+        from edgegen.tokenizer.compiled import CompiledBackend
+
+        backend = CompiledBackend.open(path, source, sha256, library)
+        return None if backend is None else cls(backend)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.vocab_size:,} tokens, {len(self._special_ids)} special)"
@@ -111,7 +73,7 @@ class Tokenizer:
     @cached_property
     def vocab_size(self) -> int:
         """How many tokens there are, added ones included; a model may have padded its logits beyond them."""
-        return self._backend.get_vocab_size()
+        return self._backend.vocab_size
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The ids of ``text``, by default between the tokens the file puts around a text (``<s>``).
@@ -158,19 +120,11 @@ class Tokenizer:
     @cached_property
     def _longest(self) -> int | None:
         """Characters of a text that one token stands for at most; None where there is no such limit."""
-        normalizer, splitter = self._backend.normalizer, self._backend.pre_tokenizer
-        if self._spelling is None or not (_keeps_text(normalizer) and _keeps_text(splitter)):
-            return None
-        letters, model = self._spelling.letters, self._backend.model
-        falls_back = letters[0] != "<0x00>" or getattr(model, "byte_fallback", False)
-        if not falls_back or any(self._backend.token_to_id(letter) is None for letter in letters):
-            return None  # any number of unknown characters may become one token
-        longest = max(map(len, self._backend.get_vocab()), default=1)
-        return longest if normalizer is None else _COMPOSED * longest
+        return None if self._spelling is None else self._backend.longest_token(self._spelling.letters)
 
-    def respelled(self, spelling: Mapping[int, str]) -> "RespelledTokenizer":
+    def respelled(self, spelling: Mapping[int, str]) -> RespelledTokenizer:
         """This tokenizer, sharing its vocabulary, in which some added tokens are written otherwise."""
-        return RespelledTokenizer(self._backend, spelling)
+        return self._backend.respelled(spelling)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ``ids``; ids outside the vocabulary have none, broken characters become U+FFFD."""
@@ -219,43 +173,14 @@ class Tokenizer:
             return _WindowedText(self._backend, [token_id for token_id, _ in prompt])
         return _SpelledText(self._spelling, [token for _, token in prompt])
 
-    def _encoding(self, text: str, *, add_special_tokens: bool) -> _Encoding:
+    def _encoding(self, text: str, *, add_special_tokens: bool) -> Encoding:
         try:
             return self._backend.encode(text, add_special_tokens=add_special_tokens)
+        except EdgegenError:
+            raise  # a file that is read only now, and cannot be
         except BaseException as error:
-            _raise_unless_the_librarys(error)
+            raise_unless_the_librarys(error)
             raise UsageError(f"this model's vocabulary cannot spell the prompt: {error}.") from error
-
-
-class RespelledTokenizer:
-    """A tokenizer in which some added tokens are written otherwise: what spelled them is text like any other."""
-
-    def __init__(self, backend: _Backend, spelling: Mapping[int, str]) -> None:
-        library = cast(Any, tokenizers)
-        self._backend: _Backend = library.Tokenizer(backend.model)  # the vocabulary itself is shared
-        if backend.normalizer is not None:
-            self._backend.normalizer = backend.normalizer
-        if backend.pre_tokenizer is not None:
-            self._backend.pre_tokenizer = backend.pre_tokenizer
-        written = {i: spelling.get(i, token.content) for i, token in backend.get_added_tokens_decoder().items()}
-        self._backend.add_tokens(
-            [
-                library.AddedToken(
-                    written[i],
-                    single_word=token.single_word,
-                    lstrip=token.lstrip,
-                    rstrip=token.rstrip,
-                    normalized=token.normalized,
-                )
-                for i, token in backend.get_added_tokens_decoder().items()
-            ]
-        )
-        self._own_ids = {self._backend.token_to_id(text): i for i, text in written.items()}
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of ``text``, those of the tokenizer that this one was made of."""
-        ids = self._backend.encode(text, add_special_tokens=False).ids
-        return [self._own_ids.get(i, i) for i in ids]
 
 
 class StreamingDetokenizer:
@@ -323,19 +248,10 @@ class _TextStream(Protocol):
     def fork(self) -> Self: ...
 
 
-class _Spelling(NamedTuple):
-    """How the tokens of a vocabulary spell bytes, which token is each byte, and whether a text loses the space it
-    begins with."""
-
-    spell: Callable[[str], bytes]
-    letters: tuple[str, ...]
-    drops_first_space: bool = False
-
-
 class _SpelledText:
     """Tokens as bytes, bytes as characters."""
 
-    def __init__(self, spelling: _Spelling, prompt: Iterable[str]) -> None:
+    def __init__(self, spelling: Spelling, prompt: Iterable[str]) -> None:
         self._spell = spelling.spell
         self._utf8 = _utf8_decoder()
         self._at_start = spelling.drops_first_space
@@ -369,7 +285,7 @@ class _SpelledText:
 class _WindowedText:
     """Tokens as whole text, each decoded behind its last few neighbours."""
 
-    def __init__(self, backend: _Backend, prompt: Sequence[int]) -> None:
+    def __init__(self, backend: Backend, prompt: Sequence[int]) -> None:
         self._backend = backend
         self._before = list(prompt)
         self._pending: list[int] = []
@@ -399,80 +315,3 @@ class _WindowedText:
 
 def _utf8_decoder() -> codecs.IncrementalDecoder:
     return codecs.getincrementaldecoder("utf-8")("replace")
-
-
-_DROP_FIRST_SPACE = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-
-
-def _raise_unless_the_librarys(error: BaseException) -> None:
-    """The library promises no narrower class than Exception; when its Rust code panics, not even that."""
-    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-        raise error
-
-
-def _keeps_text(part: Any) -> bool:
-    """Whether a normalizer or pre-tokenizer leaves all of a text, but for white space, to the model."""
-    spec: dict[str, Any] = {} if part is None else json.loads(part.__getstate__())
-    steps: list[dict[str, Any]] = spec.get("normalizers") or spec.get("pretokenizers") or ([spec] if spec else [])
-    return all(_step_keeps_text(step) for step in steps)
-
-
-def _step_keeps_text(step: Mapping[str, Any]) -> bool:
-    match step:
-        case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)}:
-            return len(new) >= len(old)
-        case {"type": "Split" | "Punctuation", "behavior": str(behavior)}:
-            return behavior != "Removed"
-        case _:
-            return step.get("type") in _KEPT
-
-
-def _spelling_of(decoder: Any) -> _Spelling | None:
-    """How tokens with this decoder spell bytes; None when they do not, each by itself."""
-    spec: dict[str, Any] = {} if decoder is None else json.loads(decoder.__getstate__())
-    match spec.get("decoders", [spec]):
-        case [{"type": "ByteLevel"}]:
-            letters = _byte_level_letters()
-            return _Spelling(_byte_level_speller(letters), letters)
-        case [
-            {"type": "Replace", "pattern": {"String": str(mark)}, "content": str(space)},
-            {"type": "ByteFallback"},
-            {"type": "Fuse"},
-            *rest,
-        ] if rest in ([], [_DROP_FIRST_SPACE]):
-            letters = tuple(f"<0x{byte:02X}>" for byte in range(256))
-            return _Spelling(_byte_fallback_speller(mark, space), letters, drops_first_space=bool(rest))
-        case _:
-            return None
-
-
-def _byte_level_letters() -> tuple[str, ...]:
-    """GPT-2's alphabet: visible Latin-1 letters for themselves, the other bytes from U+0100 on, in order."""
-    visible = [b for b in range(256) if ord("!") <= b <= ord("~") or (b >= ord("¡") and b != 0xAD)]
-    hidden = [b for b in range(256) if b not in visible]
-    letter_of = {b: chr(b) for b in visible} | {b: chr(0x100 + n) for n, b in enumerate(hidden)}
-    return tuple(letter_of[b] for b in range(256))
-
-
-def _byte_level_speller(letters: Sequence[str]) -> Callable[[str], bytes]:
-    byte_of = {letter: byte for byte, letter in enumerate(letters)}
-
-    def spell(token: str) -> bytes:
-        try:
-            return bytes([byte_of[letter] for letter in token])
-        except KeyError:  # an added token, written as plain text
-            return token.encode()
-
-    return spell
-
-
-def _byte_fallback_speller(mark: str, space: str) -> Callable[[str], bytes]:
-    """SentencePiece: ``mark`` (U+2581) stands for a space, ``<0xNN>`` for a byte, all else for itself."""
-    byte_token = re.compile("<0x([0-9A-Fa-f]{2})>")
-
-    def spell(token: str) -> bytes:
-        token = token.replace(mark, space)
-        byte = byte_token.fullmatch(token)
-        return bytes.fromhex(byte[1]) if byte else token.encode()
-
-    return spell

@@ -1,0 +1,8 @@
+"""Tokenizers: text to token ids and back, by the tokenizers library or by a compiled form of ``tokenizer.json``."""
+
+from edgegen.tokenizer.backend import AddedToken, RespelledTokenizer
+from edgegen.tokenizer.compiled_format import COMPILED
+from edgegen.tokenizer.library import LibraryBackend
+from edgegen.tokenizer.tokenizer import StreamingDetokenizer, Tokenizer
+
+__all__ = ["COMPILED", "AddedToken", "LibraryBackend", "RespelledTokenizer", "StreamingDetokenizer", "Tokenizer"]

@@ -1,0 +1,320 @@
+"""The compiled form of a ``tokenizer.json``, which the runtime maps instead of reading that.
+
+Byte-level BPE only, as GPT-2, Llama 3 and Qwen have it. What the runtime's code would do otherwise than the tokenizers
+library is refused by name, and such a tokenizer has no compiled form.
+"""
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgegen.model.kernels import kernel_library
+from edgegen.tokenizer import AddedToken, LibraryBackend
+from edgegen.tokenizer.compiled import CompiledBackend
+from edgegen.tokenizer.compiled_format import (
+    COMPILED,
+    IGNORE_MERGES,
+    LITERAL,
+    MOST_SPLITS,
+    NONE,
+    PAGES,
+    STRIPS_LEFT,
+    STRIPS_RIGHT,
+    file_of,
+    hash_of,
+)
+from edgegen.tokenizer.spelling import byte_level_letters, byte_level_speller
+from edgegen_export.tokenizer.character_classes import digits
+from edgegen_export.tokenizer.split_automaton import Alphabet, moves_of
+from edgegen_export.tokenizer.split_pattern import SplitPattern, UnsupportedPatternError
+
+_LETTERS = byte_level_letters()
+_ALPHABET = frozenset(_LETTERS)
+_spell = byte_level_speller(_LETTERS)
+_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""How the library's ``ByteLevel`` splits by itself."""
+_SLOTS_PER_TOKEN = 1.5
+_TEXTS = (
+    "The quick brown fox's 12,345 jumps: he'LL say \"WE'RE done\"...\r\n\r\n\tdef f(x):\n        return x_1 ** 2\n\n\n",
+    "Größe, naïve café, ΑΒΓ ελληνικά, Привет мир, שלום עולם, مرحبا بالعالم, नमस्ते दुनिया, สวัสดี",
+    "你好，世界。こんにちは 한국어",
+    "😀👩‍👩‍👧🏽 \u00a0\u2003\u3000 ½²Ⅷ٣४ \u0000\u001f\u007f\u0085\u2028 a\u0301 'ſ K",
+)
+_FLAGS = ("content", "special", "single_word", "lstrip", "rstrip", "normalized")
+
+Component = Mapping[str, Any]
+
+
+class UncompiledError(Exception):
+    """The tokenizer has no compiled form; the text says why."""
+
+
+def compiled_form(data: bytes) -> dict[str, bytes]:
+    """The compiled form of a ``tokenizer.json`` by the name of its file; nothing where it has none.
+
+    Where this machine has the runtime's code, that has to give the ids of the library for some texts.
+    """
+    try:
+        made = compiled(data)
+    except UncompiledError:
+        return {}
+    library = kernel_library()
+    return {COMPILED: made} if library is None or _agrees(made, data, library) else {}
+
+
+def compiled(data: bytes) -> bytes:
+    """The compiled form of a ``tokenizer.json``.
+
+    Raises:
+        UncompiledError: there is none.
+    """
+    from tokenizers import Tokenizer
+
+    content: dict[str, Any] = json.loads(data)
+    library = LibraryBackend(cast(Any, Tokenizer).from_buffer(data))
+    try:
+        composed = _composes(content.get("normalizer"))
+        patterns = _splits(content.get("pre_tokenizer"))
+        alphabet = Alphabet.of(patterns)
+        automata = [moves_of(p, m, alphabet.size) for p, m in zip(patterns, alphabet.member, strict=True)]
+        frame = _Frame.of(content.get("post_processor"))
+        vocabulary = _Vocabulary.of(content["model"], library)
+    except UnsupportedPatternError as error:
+        raise UncompiledError(str(error)) from error
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UncompiledError(f"a file of an unusual form: {error!r}") from error
+    if library.decoder.get("type") != "ByteLevel":
+        raise UncompiledError("a decoder other than ByteLevel")
+    _check_added(library, composed=composed)
+    details = {
+        "added_tokens": [
+            {"id": i, **{flag: getattr(token, flag) for flag in _FLAGS}} for i, token in library.added_tokens.items()
+        ],
+        "before": frame.before,
+        "after": frame.after,
+        "vocab_size": library.vocab_size,
+        "longest": library.longest_token(_LETTERS),
+        "composed": composed,
+        "trims_spans": frame.trims_spans,
+        "keeps_first_space": frame.keeps_first_space,
+    }
+    pages, page_numbers = np.unique(alphabet.class_of.reshape(PAGES, 256), axis=0, return_inverse=True)
+    trees = (
+        _tree({i: token for i, token in library.added_tokens.items() if token.normalized == normalized})
+        for normalized in (False, True)
+    )
+    sections = {
+        "details": json.dumps(details, separators=(",", ":")).encode(),
+        **vocabulary.sections(),
+        "page_numbers": _bytes_of(page_numbers.reshape(-1), "<u2"),
+        "classes": pages.tobytes(),
+        "states": _bytes_of([len(moves) for moves in automata], "<u4"),
+        "moves": b"".join(_bytes_of(moves, "<u2") for moves in automata),
+        **dict(zip(("raw_tokens", "normalized_tokens"), trees, strict=True)),
+    }
+    flags = IGNORE_MERGES if content["model"].get("ignore_merges") else 0
+    return file_of(flags, hashlib.sha256(data).digest(), alphabet.size, sections)
+
+
+def _agrees(made: bytes, data: bytes, library: Path) -> bool:
+    """Whether the runtime's code gives the library's ids."""
+    from tokenizers import Tokenizer
+
+    ours = CompiledBackend(made, Path(), hashlib.sha256(data).hexdigest(), library)
+    theirs = LibraryBackend(cast(Any, Tokenizer).from_buffer(data))
+    added = [token.content for token in theirs.added_tokens.values()]
+    texts = [*_TEXTS, *(f"{text}{one}{text}" for text, one in zip(_TEXTS, added, strict=False)), "".join(added[:50])]
+    return all(
+        ours.encode(text, add_special_tokens=True).ids == theirs.encode(text, add_special_tokens=True).ids
+        for text in texts
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What the post-processor does: the ids around a text, and whether spans lose their white space."""
+
+    before: list[int]
+    after: list[int]
+    trims_spans: bool = False
+    keeps_first_space: bool = False
+
+    @classmethod
+    def of(cls, component: Component | None) -> "_Frame":
+        parts = _chain(component, "processors")
+        byte_levels = [part for part in parts if part["type"] == "ByteLevel"]
+        templates = [part for part in parts if part["type"] == "TemplateProcessing"]
+        if len(byte_levels) + len(templates) < len(parts) or len(byte_levels) > 1 or len(templates) > 1:
+            raise UncompiledError(f"the post-processor {', '.join(part['type'] for part in parts)}")
+        ids: list[list[int]] = [[], []]
+        if templates:
+            seen = 0
+            for piece in templates[0]["single"]:
+                if "Sequence" in piece:
+                    seen += 1
+                else:
+                    name = piece["SpecialToken"]["id"]
+                    ids[min(seen, 1)] += templates[0]["special_tokens"][name]["ids"]
+            if seen != 1:
+                raise UncompiledError("a template without the text")
+        trims = bool(byte_levels) and bool(byte_levels[0]["trim_offsets"])
+        return cls(ids[0], ids[1], trims, trims and bool(byte_levels[0]["add_prefix_space"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    """The tokens: ``spelled`` by id, None where there is none; those of the model by their bytes and whether they are
+    literal; the merges by left id, right id, rank and merged id."""
+
+    spelled: list[tuple[bytes, bool] | None]
+    model: dict[tuple[bytes, bool], int]
+    merges: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, model: Component, library: LibraryBackend) -> "_Vocabulary":
+        refused = [
+            key
+            for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+            if model.get(key) not in (None, "", 0)
+        ]
+        if model.get("type", "BPE") != "BPE" or refused:
+            raise UncompiledError(f"the model {model.get('type', 'BPE')} {', '.join(refused)}".rstrip())
+        vocab: dict[str, int] = model["vocab"]
+        if missing := [letter for letter in _LETTERS if letter not in vocab]:
+            raise UncompiledError(f"a vocabulary without the letter {missing[0]!r}")
+        tokens = vocab | {token.content: i for i, token in library.added_tokens.items()}
+        size = max(tokens.values()) + 1
+        if len({*vocab.values()}) < len(vocab) or size > 4 * len(tokens) or "" in tokens:
+            raise UncompiledError("a vocabulary with two tokens of one id, with an empty one, or with many gaps")
+        spelled: list[tuple[bytes, bool] | None] = [None] * size
+        for token, token_id in tokens.items():
+            if library.id_to_token(token_id) != token or library.token_to_id(token) != token_id:
+                raise UncompiledError(f"the token {token!r}, whose id the library does not say")
+            spelled[token_id] = _spelled(token)
+        ranks = dict[tuple[int, int], tuple[int, int]]()
+        for rank, merge in enumerate(cast(Sequence[str | list[str]], model["merges"])):
+            left, right = merge.split(" ") if isinstance(merge, str) else merge
+            ranks[vocab[left], vocab[right]] = (rank, vocab[left + right])
+        merges = np.array([(*pair, *found) for pair, found in ranks.items()], np.int64).reshape(-1, 4)
+        return cls(spelled, {_spelled(token): i for token, i in vocab.items()}, merges)
+
+    def sections(self) -> dict[str, bytes]:
+        starts, place = list[int](), 0
+        for token in self.spelled:
+            starts.append(place | (LITERAL if token and token[1] else 0))
+            place += len(token[0]) if token else 0
+        slots = np.full(int(len(self.model) * _SLOTS_PER_TOKEN) + 1, NONE, np.int64)
+        for (token, _), token_id in self.model.items():
+            at = hash_of(token) % len(slots)
+            while slots[at] != NONE:
+                at = (at + 1) % len(slots)
+            slots[at] = token_id
+        merges = self.merges[np.lexsort((self.merges[:, 1], self.merges[:, 0]))]
+        rows = np.searchsorted(merges[:, 0], np.arange(len(self.spelled) + 1))
+        letters = [self.model[_spelled(letter)] for letter in _LETTERS]
+        return {
+            "token_starts": _bytes_of([*starts, place], "<u4"),
+            "token_bytes": b"".join(token[0] for token in self.spelled if token),
+            "slots": _bytes_of(slots, "<u4"),
+            "rows": _bytes_of(rows, "<u4"),
+            "merges": _bytes_of(merges[:, 1:], "<u4"),
+            "letters": _bytes_of(letters, "<u4"),
+        }
+
+
+def _composes(normalizer: Component | None) -> bool:
+    """Whether texts are brought into NFC."""
+    names = [part["type"] for part in _chain(normalizer, "normalizers")]
+    if {*names} - {"NFC"}:
+        raise UncompiledError(f"the normalizer {', '.join(names)}")
+    return bool(names)
+
+
+def _splits(pre_tokenizer: Component | None) -> list[SplitPattern]:
+    """The expressions that a text is split by, one after the other; the last step writes bytes as letters."""
+    *steps, last = _chain(pre_tokenizer, "pretokenizers") or [{"type": "None"}]
+    if last["type"] != "ByteLevel" or last.get("add_prefix_space"):
+        raise UncompiledError(f"a pre-tokenizer that ends with {last['type']}, or adds a space")
+    patterns = [_split(step) for step in steps]
+    if last.get("use_regex", True):
+        patterns.append(SplitPattern.parse(_GPT2_WORDS))
+    if len(patterns) > MOST_SPLITS:
+        raise UncompiledError("a pre-tokenizer of so many steps")
+    return patterns
+
+
+def _split(step: Component) -> SplitPattern:
+    match step:
+        case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated", "invert": False}:
+            return SplitPattern.parse(regex)
+        case {"type": "Digits", "individual_digits": True}:
+            return SplitPattern.one_of(digits())
+        case _:
+            raise UncompiledError(f"the pre-tokenizer {step['type']} as it is set")
+
+
+def _check_added(library: LibraryBackend, *, composed: bool) -> None:
+    for token in library.added_tokens.values():
+        if token.single_word:
+            raise UncompiledError(f"the added token {token.content!r}, which is a word by itself only")
+        if token.content.strip() != token.content:
+            raise UncompiledError(f"the added token {token.content!r}, which has white space at its ends")
+        if composed and token.normalized and not unicodedata.is_normalized("NFC", token.content):
+            raise UncompiledError(f"the added token {token.content!r}, which is normalized")
+
+
+def _chain(component: Component | None, key: str) -> list[Component]:
+    """The components of a sequence, or the one."""
+    if component is None:
+        return []
+    if component["type"] != "Sequence":
+        return [component]
+    return [part for each in component[key] for part in _chain(each, key)]
+
+
+def _spelled(token: str) -> tuple[bytes, bool]:
+    """The bytes of a token, and whether these are its letters in UTF-8."""
+    return _spell(token), not _ALPHABET.issuperset(token)
+
+
+def _tree(tokens: Mapping[int, AddedToken]) -> bytes:
+    """Nodes (first child, number of children, own byte, flags, token), the children of each one after the other."""
+    if not tokens:
+        return b""
+    children: list[dict[int, int]] = [{}]
+    ends, own, flags = [NONE], [0], {0: 0}
+    for token_id, token in tokens.items():
+        node = 0
+        for byte in token.content.encode():
+            if byte not in children[node]:
+                children[node][byte] = len(children)
+                children.append({})
+                ends.append(NONE)
+                own.append(byte)
+            node = children[node][byte]
+        ends[node] = token_id
+        flags[node] = (STRIPS_LEFT if token.lstrip else 0) | (STRIPS_RIGHT if token.rstrip else 0)
+    order, place = [0], {0: 0}
+    firsts: list[int] = []
+    for node in order:  # which grows
+        firsts.append(len(order))
+        for byte in sorted(children[node]):
+            place[children[node][byte]] = len(order)
+            order.append(children[node][byte])
+    kind = np.dtype([("first", "<u4"), ("children", "<u2"), ("byte", "u1"), ("flags", "u1"), ("token", "<u4")])
+    nodes = [
+        (first, len(children[node]), own[node], flags.get(node, 0), ends[node])
+        for first, node in zip(firsts, order, strict=True)
+    ]
+    return np.array(nodes, kind).tobytes()
+
+
+def _bytes_of(numbers: Any, kind: str) -> bytes:
+    return np.ascontiguousarray(numbers, kind).tobytes()
