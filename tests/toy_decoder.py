@@ -207,6 +207,7 @@ class ToyGraphs:
         }
         self.switch = RunSwitch()
         self.order: SummingOrder = "rows"
+        self.attends_batches = False
         self.pending: dict[str, tuple[int, int]] = {}
         self.runs: list[Phase] = []
         self.before_run = self.after_run = lambda: None

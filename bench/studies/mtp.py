@@ -1,6 +1,6 @@
 """Multi-token prediction: speedup at a given acceptance rate, in pairs of answers with and without it.
 
-    python -m bench.studies.mtp BUNDLE [--rates .5 .7 .9] [--threads N] [--rounds N] [--tokens N]
+    python -m bench.studies.mtp BUNDLE [--rates .5 .7 .9] [--sequences N] [--threads N] [--rounds N] [--tokens N]
     python -m bench.studies.mtp BUNDLE --text FILE
     python -m bench.studies.mtp --write CHECKPOINT
 
@@ -9,17 +9,18 @@ computes what it would, and then its choice is replaced: by the model's own toke
 else. Hence the time is the head's and the model's own, and the acceptance rate is given.
 
 With ``--text`` nothing is replaced: prompts are taken from the text, and the rate is the head's own. ``--write`` makes
-a checkpoint of Qwen3.5-0.8B's shape, with a head and random weights, to be exported.
+a checkpoint of Qwen3.5-0.8B's shape, with a head and random weights, to be exported. ``--sequences`` runs several
+prompts at once. ``--cpu-time`` counts that of the process, for machines with other work; with one thread, then.
 """
 
 import argparse
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Literal
 
 import numpy as np
@@ -40,14 +41,17 @@ CERTAIN = 1000.0
 
 
 class DictatedHead(MTPHead):
-    """A head whose choice is the ``answer``'s next token with the probability ``rate``, and another one else.
+    """A head whose choice is an answer's next token with the probability ``rate``, and another one else.
 
-    The cache of a sequence that begins with its prompt has one entry for each token but the first.
+    ``answers``: each with its prompt before it. The cache of a sequence that begins with its prompt has one entry for
+    each token but the first, so the first ones tell which it is.
     """
 
-    def __init__(self, head: MTPHead, answer: Sequence[int], rate: float) -> None:
-        self.cost, self.chunk = head.cost, head.chunk
-        self._head, self._answer, self._rate = head, answer, rate
+    def __init__(self, head: MTPHead, answers: Sequence[Sequence[int]], rate: float, cost: float | None = None) -> None:
+        """``cost``: that of another head, as of a model whose layers are more."""
+        self.cost, self.chunk = head.cost if cost is None else cost, head.chunk
+        self._head, self._answers, self._rate = head, answers, rate
+        self._of = dict[int, Sequence[int]]()
 
     def new_cache(self) -> KVCache:
         return self._head.new_cache()
@@ -56,9 +60,11 @@ class DictatedHead(MTPHead):
         self._head.close()
 
     def run(self, cache: KVCache, ids: list[int], hidden: Hidden) -> tuple[Logits, Hidden]:
+        if not cache.lengths[0]:
+            self._of[id(cache)] = next((one for one in self._answers if [*one[1 : 1 + len(ids)]] == ids), ())
         logits, hidden = self._head.run(cache, ids, hidden)
-        place = int(cache.lengths[0]) + 1
-        right = self._answer[place] if place < len(self._answer) else 0
+        place, answer = int(cache.lengths[0]) + 1, self._of[id(cache)]
+        right = answer[place] if place < len(answer) else 0
         accepted = random.Random(place).random() < self._rate
         chosen = np.zeros_like(logits)
         chosen[right if accepted else (right + 1) % len(logits)] = CERTAIN
@@ -66,24 +72,38 @@ class DictatedHead(MTPHead):
 
 
 @contextmanager
-def opened(bundle: Bundle, options: EngineOptions, answer: Sequence[int], rate: float | None) -> Generator[LLM]:
+def opened(
+    bundle: Bundle,
+    options: EngineOptions,
+    answers: Sequence[Sequence[int]],
+    rate: float | None,
+    cost: float | None = None,
+) -> Generator[LLM]:
     """The model with its head, whose choices are dictated unless the ``rate`` is None."""
     runner, tokenizer = open_model(bundle, options, lambda progress: None)
     head = None if options.speculate == "off" else open_mtp_head(bundle, options, runner)
-    dictated = head if head is None or rate is None else DictatedHead(head, answer, rate)
+    dictated = head if head is None or rate is None else DictatedHead(head, answers, rate, cost)
     with LLM(bundle, tokenizer, runner, options, head=dictated) as llm:
         yield llm
 
 
-def timed(llm: LLM, prompt: list[int], tokens: int, most: int | None) -> tuple[float, GenerationResult]:
-    """Seconds for each token of an answer, the prompt left out."""
-    options = GenerationOptions(max_new_tokens=tokens, num_assistant_tokens=most, eos_token_id=())
-    llm.generate(prompt, options, max_new_tokens=4)
-    stream = llm.stream(prompt, options)
-    first = 0.0
-    for _ in stream:
-        first = first or perf_counter()
-    return (perf_counter() - first) / (tokens - 1), stream.result
+def timed(
+    llm: LLM, prompts: list[list[int]], tokens: int, most: int | None, clock: Callable[[], float] = perf_counter
+) -> tuple[float, list[GenerationResult]]:
+    """Seconds for each token of the answers, and these; their prompts are left out."""
+    options = GenerationOptions(num_assistant_tokens=most, eos_token_id=())
+
+    def answered(count: int) -> tuple[float, list[GenerationResult]]:
+        begin = clock()
+        streams = [llm.stream(prompt, options, max_new_tokens=count) for prompt in prompts]
+        for stream in streams:
+            for _ in stream:
+                pass
+        return clock() - begin, [stream.result for stream in streams]
+
+    answered(4)
+    of_prompts, (seconds, results) = answered(1)[0], answered(tokens)
+    return (seconds - of_prompts) / (tokens - 1) / len(prompts), results
 
 
 def main() -> None:
@@ -96,6 +116,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--sequences", type=int, default=1)
+    parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--text", type=Path)
     arguments = parser.parse_args()
     if arguments.write is not None:
@@ -105,27 +127,32 @@ def main() -> None:
         return
     bundle = Bundle.open(arguments.bundle)
     kv: Literal["float32", "int8"] | None = arguments.kv
-    on = EngineOptions(threads=arguments.threads, kv=kv, speculate="mtp", verify="never")
+    on = EngineOptions(threads=arguments.threads, kv=kv, speculate="mtp", verify="never", prefix_cache=0)
     off = replace(on, speculate="off")
     if arguments.text is not None:
         of_text(bundle, on, off, arguments.text, arguments.tokens)
         return
-    prompt: list[int] = np.random.default_rng(0).integers(0, bundle.manifest.model.vocab_size, PROMPT).tolist()
+    clock, vocabulary = process_time if arguments.cpu_time else perf_counter, bundle.manifest.model.vocab_size
+    ids = np.random.default_rng(0).integers(0, vocabulary, (arguments.sequences, PROMPT))
+    prompts: list[list[int]] = ids.tolist()
     with opened(bundle, off, (), None) as llm:
-        answer = [*prompt, *llm.generate(prompt, max_new_tokens=arguments.tokens, eos_token_id=()).token_ids]
+        found = [llm.generate(one, max_new_tokens=arguments.tokens, eos_token_id=()).token_ids for one in prompts]
+    answers = [[*prompt, *answer] for prompt, answer in zip(prompts, found, strict=True)]
     print("rate  most  speedup  tokens per step  ms per token")
     for rate in arguments.rates:
         for most in arguments.most:
             ratios, times, steps = list[float](), list[float](), 0.0
             for _ in range(arguments.rounds):
-                with opened(bundle, off, answer, rate) as llm:
-                    plain, _ = timed(llm, prompt, arguments.tokens, None)
-                with opened(bundle, on, answer, rate) as llm:
-                    sooner, result = timed(llm, prompt, arguments.tokens, most)
-                assert [*prompt, *result.token_ids] == answer, "the text is not the model's own"
+                with opened(bundle, off, answers, rate) as llm:
+                    plain, _ = timed(llm, prompts, arguments.tokens, None, clock)
+                with opened(bundle, on, answers, rate) as llm:
+                    sooner, results = timed(llm, prompts, arguments.tokens, most, clock)
+                texts = [[*prompt, *one.token_ids] for prompt, one in zip(prompts, results, strict=True)]
+                assert texts == answers, "a text is not the model's own"
                 ratios.append(plain / sooner)
                 times.append(1000 * sooner)
-                steps = arguments.tokens / (arguments.tokens - result.speculation.accepted)
+                accepted = sum(one.speculation.accepted for one in results) / len(results)
+                steps = arguments.tokens / (arguments.tokens - accepted)
             print(f"{rate:4.2f}  {most:4}  {median(ratios):7.2f}  {steps:15.2f}  {median(times):12.2f}", flush=True)
 
 
@@ -134,12 +161,13 @@ def of_text(bundle: Bundle, on: EngineOptions, off: EngineOptions, text: Path, t
     assert bundle.manifest.tokenizer, "the bundle has a tokenizer"
     ids = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer)).encode(text.read_text("utf-8")[-400_000:])
     prompts = [ids[at : at + PROMPT] for at in np.linspace(0, len(ids) - PROMPT, PROMPTS).astype(int)]
-    plain, sooner = list[tuple[float, GenerationResult]](), list[tuple[float, GenerationResult]]()
+    plain, sooner = list[tuple[float, list[GenerationResult]]](), list[tuple[float, list[GenerationResult]]]()
     for options, found in ((off, plain), (on, sooner)):
         with opened(bundle, options, (), None) as llm:
-            found += [timed(llm, prompt, tokens, None) for prompt in prompts]
-    assert all(a[1].token_ids == b[1].token_ids for a, b in zip(plain, sooner, strict=True)), "the texts differ"
-    counts = [one.speculation for _, one in sooner]
+            found += [timed(llm, [prompt], tokens, None) for prompt in prompts]
+    texts = [[one.token_ids for _, (one,) in found] for found in (plain, sooner)]
+    assert texts[0] == texts[1], "the texts differ"
+    counts = [one.speculation for _, (one,) in sooner]
     accepted, proposed = sum(one.accepted for one in counts), sum(one.proposed for one in counts)
     steps = PROMPTS * tokens - accepted
     speedup = median(a[0] / b[0] for a, b in zip(plain, sooner, strict=True))

@@ -27,6 +27,10 @@ class TimedGraphs:
         return self._graphs.order
 
     @property
+    def attends_batches(self) -> bool:
+        return self._graphs.attends_batches
+
+    @property
     def pending(self) -> Mapping[str, tuple[int, int]]:
         return self._graphs.pending
 

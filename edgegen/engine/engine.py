@@ -57,7 +57,13 @@ class Engine:
             clock=clock,
         )
         longest_proposal = min(prefill_chunk, max(16, _MOST_LOGITS // runner.vocab_size))
-        self._scheduler = Scheduler(longest_proposal, max_batch_size, self._executor.fits)
+        limit = longest_proposal if runner.rollback_limit is None else runner.rollback_limit
+        self._scheduler = Scheduler(
+            longest_proposal,
+            max_batch_size,
+            self._executor.fits,
+            longest_in_batch=limit if runner.verifies_batches else 0,
+        )
 
     @property
     def idle(self) -> bool:
@@ -130,7 +136,7 @@ class Engine:
         output = self._output(work, until)
         if isinstance(work, Decode) and isinstance(output, BaseException) and len(work.groups) > 1:
             for group in work.groups:
-                yield from self._run(Decode((group,), tuple(one for one in work.sequences if one in group)), until)
+                yield from self._run(work.of(group), until)
         else:
             for group in work.groups:
                 yield group, output
@@ -147,25 +153,29 @@ class Engine:
             return group.fail(output)
         try:
             if isinstance(work, Verify):
-                return self._accept(work, output[work.sequence])
+                return [self._accept(group, work.sequence, work.proposal, output[work.sequence])]
+            if isinstance(work, Decode) and work.proposals:
+                pairs = zip(work.sequences, work.proposals, strict=True)
+                return [self._accept(group, one, proposal, output[one]) for one, proposal in pairs if one in group]
             own = {one: output[one] for one in group if one in output}
             return group.advance(own, self._executor.fork) if own else []
         except BaseException as error:
             return group.fail(error)
 
-    def _accept(self, work: Verify, logits: Logits) -> list[Update]:
+    def _accept(self, group: SequenceGroup, sequence: Sequence, proposal: tuple[int, ...], logits: Logits) -> Update:
         """Speculative decoding: sample at each position [vocab] of ``logits``, until a sample differs from the
         proposal. The ids are the model's own, whatever was proposed."""
-        sequence, new_ids, taken = work.sequence, list[int](), 0
-        for position, proposed in zip(logits, (*work.proposal, None), strict=True):
+        new_ids, taken = list[int](), 0
+        for position, proposed in zip(logits, (*proposal, None), strict=True):
             taken += 1
-            for update in work.group.advance({sequence: position}, self._executor.fork):
+            for update in group.advance({sequence: position}, self._executor.fork):
                 new_ids += update.new_ids
             if sequence.finish is not None or sequence.ids[-1] != proposed:
                 break
-        self._executor.accept(work, taken)
-        sequence.verified(work.proposal, new_ids)
-        return [Update(sequence, tuple(new_ids))]
+        self._executor.accept(sequence, proposal, taken)
+        if proposal:
+            sequence.verified(proposal, new_ids)
+        return Update(sequence, tuple(new_ids))
 
     def _emit(self, group: SequenceGroup, updates: list[Update]) -> list[Update]:
         """Report the updates; the KV cache of a sequence that has ended is saved before its end is reported."""

@@ -74,8 +74,8 @@ class BatchExecutor:
 
         ``until``: when a chunk of a prompt should be over, by the engine's clock; None: nobody waits for it.
 
-        Decode: [vocab]. Verify: [tokens, vocab]. Prefill: [vocab], once the prompt is complete, for the sequence and
-        for those that share its prompt; before that there are none.
+        Decode: [vocab]; Verify, and a decode with proposals: [tokens, vocab]. Prefill: [vocab], once the prompt is
+        complete, for the sequence and for those that share its prompt; before that there are none.
         """
         with self._guard:
             self._running = work
@@ -98,11 +98,10 @@ class BatchExecutor:
             if self._running is not None and all(one.finish is not None for one in self._running.sequences):
                 self._runner.switch.interrupt()
 
-    def accept(self, work: Verify, taken: int) -> None:
-        """Of the tokens of ``work``, keep the first ``taken`` in the KV cache."""
-        sequence = work.sequence
-        if not sequence.params.use_cache:
-            sequence.kv.verified[sequence.kv.cached] = (work.proposal, taken)
+    def accept(self, sequence: Sequence, proposal: tuple[int, ...], taken: int) -> None:
+        """Of a sequence's last token and the ``proposal`` after it, keep the first ``taken`` in the KV cache."""
+        if not sequence.params.use_cache and proposal:
+            sequence.kv.verified[sequence.kv.cached] = (proposal, taken)
         sequence.kv.cached += taken
         if sequence.kv.cached % _CHECKPOINT_EVERY < taken:
             self._cache.checkpoint(sequence.kv.slot)
@@ -144,7 +143,27 @@ class BatchExecutor:
     def _run_decode(self, work: Decode) -> Mapping[Sequence, Logits]:
         self._slots.pack(work.sequences)
         sequences = sorted(work.sequences, key=lambda one: one.kv.slot)
+        if work.proposals:
+            return self._verify_batch(sequences, dict(zip(work.sequences, work.proposals, strict=True)))
         return dict(zip(sequences, self._decode(sequences), strict=True))
+
+    def _verify_batch(
+        self, sequences: Ids[Sequence], proposals: Mapping[Sequence, Ids[int]]
+    ) -> Mapping[Sequence, Logits]:
+        """The last token of each of ``sequences``, which are in consecutive slots, and its proposal; the logits
+        [tokens, vocab] of these. Shorter ones are filled up: ids are [sequences, tokens]."""
+        for one in sequences:
+            self._roll_back(one)
+        tokens = 1 + max(map(len, proposals.values()))
+        ids = np.zeros((len(sequences), tokens), np.int64)
+        for row, one in zip(ids, sequences, strict=True):
+            own = (one.ids[one.kv.cached], *proposals[one])
+            row[: len(own)], row[len(own) :] = own, own[-1]
+        lengths = [1 + len(proposals[one]) for one in sequences]
+        on_hidden = partial(_tell, sequences, lengths=lengths) if any(one.on_hidden for one in sequences) else None
+        logits = self._runner.decode(self._cache, ids, sequences[0].kv.slot, on_hidden)
+        found = zip(sequences, logits, lengths, strict=True)
+        return {one: own[:length] for one, own, length in found}
 
     def _run_verify(self, work: Verify) -> Mapping[Sequence, Logits]:
         sequence = work.sequence
@@ -256,8 +275,12 @@ class BatchExecutor:
         return count, longest
 
 
-def _tell(sequences: Ids[Sequence], hidden: NDArray[np.float32], skipped: int = 0) -> None:
-    """Give each sequence that hears them its hidden states, [rows, tokens, size], but for the tokens ``skipped``."""
-    for one, states in zip(sequences, hidden, strict=True):
+def _tell(
+    sequences: Ids[Sequence], hidden: NDArray[np.float32], skipped: int = 0, lengths: Ids[int] | None = None
+) -> None:
+    """Give each sequence that hears them its hidden states, [rows, tokens, size], but for the tokens ``skipped``, and
+    those beyond its ``lengths``."""
+    ends = lengths or [hidden.shape[1]] * len(sequences)
+    for one, states, end in zip(sequences, hidden, ends, strict=True):
         if one.on_hidden is not None:
-            one.on_hidden(one.kv.cached, states[skipped:])
+            one.on_hidden(one.kv.cached, states[skipped:end])

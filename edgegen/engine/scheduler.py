@@ -2,13 +2,16 @@
 
 A step decodes one token of every running sequence that is past its prompt, and beside that runs several tokens of at
 most one sequence: a chunk of its prompt (chunked prefill), or a proposal to verify (speculative decoding). So a stream
-waits for one chunk and one token of the batch at most, whichever request joins. The rules:
+waits for one chunk and one token of the batch at most, whichever request joins. Where a few sequences are the whole
+batch, and the runner can, the decode verifies proposals of all of them. The rules:
 
 - Admission is by priority, then first come, first served. If the next request does not fit in memory, it waits and
   blocks those behind it. Running requests are never preempted.
 - The run of several tokens goes to the best priority, and among equals to the sequence that had it longest ago. Of the
   prompts of one priority, the first is finished before the second starts.
 - A sequence with a proposal waits for that run, so that its chunking does not depend on other requests.
+- Proposals of a batch have one length, for the sequences are rows of one array: that which promises most tokens for the
+  time of the step. Shorter ones are filled up, and what is filled in is never accepted.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,6 +22,10 @@ from threading import Lock
 from typing import NamedTuple
 
 from edgegen.engine.sequence import Sequence, SequenceGroup, Update
+from edgegen.speculation.expected_length import LIKELY_COST
+
+MOST_SPECULATING = 4
+"""Sequences of a batch that proposals are made for: more keep the machine busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,20 @@ class Verify(MultiToken):
 
 
 class Decode(NamedTuple):
-    """One token of each sequence; ``groups`` are the requests they belong to."""
+    """One token of each sequence; ``groups`` are the requests they belong to.
+
+    ``proposals``: of each sequence, to be verified in the same run; none at all as a rule.
+    """
 
     groups: tuple[SequenceGroup, ...]
     sequences: tuple[Sequence, ...]
+    proposals: tuple[tuple[int, ...], ...] = ()
+
+    def of(self, group: SequenceGroup) -> "Decode":
+        """That of one request alone."""
+        places = [place for place, one in enumerate(self.sequences) if one in group]
+        proposals = tuple(self.proposals[place] for place in places) if self.proposals else ()
+        return Decode((group,), tuple(self.sequences[place] for place in places), proposals)
 
 
 Work = Prefill | Verify | Decode
@@ -89,9 +106,18 @@ Fits = Callable[[int, int], bool]
 class Scheduler:
     """Keeps the queue. Any thread may add at any moment; one at a time may schedule."""
 
-    def __init__(self, longest_proposal: int, most_sequences: int, fits: Fits = lambda _count, _length: True) -> None:
-        """``most_sequences``: most sequences at once; a request of more runs by itself."""
+    def __init__(
+        self,
+        longest_proposal: int,
+        most_sequences: int,
+        fits: Fits = lambda _count, _length: True,
+        *,
+        longest_in_batch: int = 0,
+    ) -> None:
+        """``most_sequences``: most sequences at once; a request of more runs by itself; ``longest_in_batch``: most
+        tokens of the proposals of a batch, all of them together at most ``longest_proposal``."""
         self._longest_proposal = longest_proposal
+        self._longest_in_batch = longest_in_batch
         self._most_sequences = most_sequences
         self._fits = fits
         self._lock = Lock()
@@ -161,10 +187,25 @@ class Scheduler:
                 groups[group] = None
                 sequences.append(sequence)
         decode = Decode(tuple(groups), tuple(sequences)) if sequences else None
+        if decode and not (prompts or verifies):
+            try:
+                decode = decode._replace(proposals=self._proposals(decode.sequences))
+            except BaseException as error:
+                return Step(failure=Failure(decode.groups[0], error))
         chosen = self._next_of(prompts, verifies)
         step = Step(decode, chosen, is_awaited=isinstance(chosen, Prefill) and bool(ready))
         self._steady = Step() if step.multi_token or any(one.proposers for one in sequences) else step
         return step
+
+    def _proposals(self, sequences: tuple[Sequence, ...]) -> tuple[tuple[int, ...], ...]:
+        """Proposals of a whole batch; nothing, where it is no batch that speculates, or they would not pay."""
+        count = len(sequences)
+        longest = min(self._longest_in_batch, self._longest_proposal // count)
+        if not (2 <= count <= MOST_SPECULATING and longest and all(one.proposers for one in sequences)):
+            return ()
+        found = [one.propose_in_batch(longest, count) for one in sequences]
+        length = _best_length([len(one) for one in found])
+        return tuple(one[:length] for one in found) if length else ()
 
     def _is_unchanged(self, work: Decode) -> bool:
         """Whether no sequence has joined or ended since ``work``, which was the whole step."""
@@ -197,3 +238,13 @@ class Scheduler:
         chosen = min(works, key=lambda work: (work.group.priority, work.sequence.last_served))
         chosen.sequence.last_served = next(self._steps)
         return chosen
+
+
+def _best_length(lengths: list[int]) -> int:
+    """To what length proposals of these lengths are cut, or filled up: where a step gives most tokens for its time."""
+
+    def worth(length: int) -> float:
+        rows = len(lengths) * (1 + length)
+        return (len(lengths) + sum(min(one, length) for one in lengths)) / (1 + LIKELY_COST * (rows - 1))
+
+    return max({0, *lengths}, key=worth)

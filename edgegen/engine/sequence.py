@@ -15,7 +15,7 @@ from edgegen.model.in_place_runner import OnHidden
 from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
-from edgegen.speculation.proposer import OnHiddenAt, Proposer
+from edgegen.speculation.proposer import BatchProposer, OnHiddenAt, Proposer
 from edgegen.speculation.stats import NOTHING_PROPOSED, Speculation
 from edgegen.system import Deadline
 
@@ -176,6 +176,17 @@ class Sequence:
                 return proposal[:most]
         return ()
 
+    def propose_in_batch(self, most: int, sequences: int) -> tuple[int, ...]:
+        """At most ``most`` ids that may be rejected, where a step runs so many sequences."""
+        most = min(most, self.room - 1)
+        if self.params.pipeline.stateful or most < 1:
+            return ()
+        for proposer in self.proposers:
+            if isinstance(proposer, BatchProposer) and (proposal := self._ask(proposer, sequences)):
+                self.asked = proposer
+                return proposal[:most]
+        return ()
+
     def verified(self, proposal: Ids[int], new_ids: Ids[int]) -> None:
         """``proposal`` was verified, and ``new_ids`` were sampled."""
         pairs = zip(proposal, new_ids, strict=False)
@@ -184,8 +195,10 @@ class Sequence:
         if self.asked is not None:
             self.asked.verified(len(proposal), accepted)
 
-    def _ask(self, proposer: Proposer) -> tuple[int, ...]:
+    def _ask(self, proposer: Proposer, sequences: int = 1) -> tuple[int, ...]:
         try:
+            if sequences > 1 and isinstance(proposer, BatchProposer):
+                return tuple(proposer.propose_in_batch(self.ids, sequences))
             return tuple(proposer.propose(self.ids))
         except EdgegenError:  # ``extend`` raises the same, with the token it belongs to
             return ()

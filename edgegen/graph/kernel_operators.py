@@ -73,6 +73,10 @@ _ALWAYS_THE_SAME = 2
 """So many experts of a token: of two numbers the order changes nothing."""
 
 
+_STOCK_ATTENTION = field(4, b"GroupQueryAttention")
+"""The type of a node, as a graph has it."""
+
+
 class _Tensor(NamedTuple):
     """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, its
     shape, and the bytes that are in the graph."""
@@ -221,6 +225,11 @@ def needs_kernels(graph: bytes) -> bool:
         for node in _nodes(graph)
         if node.op_type in (b"MatMulNBits", b"GatherBlockQuantized")
     )
+
+
+def attends_batches(graph: bytes) -> bool:
+    """Whether ``graph`` takes several tokens of several rows: ONNX Runtime's attention refuses both at once."""
+    return _STOCK_ATTENTION not in graph
 
 
 def inexact_operators(graph: bytes) -> frozenset[bytes]:

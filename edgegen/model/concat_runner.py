@@ -24,6 +24,7 @@ class ConcatRunner:
     cache_kind: Literal["concat"] = "concat"
     chunk_invariance: Literal["none"] = "none"
     rollback_limit: None = None
+    verifies_batches: Literal[False] = False
 
     def __init__(self, graphs: GraphPair, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size

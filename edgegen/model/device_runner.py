@@ -25,6 +25,7 @@ class DeviceRunner:
     chunk_invariance: Literal["none"] = "none"
     """A GPU's matrix products add in an order that depends on how many rows there are."""
     rollback_limit: None = None
+    verifies_batches: Literal[False] = False
 
     def __init__(self, session: DeviceSession, variant: GraphVariant, vocab_size: int, max_context: int) -> None:
         self.vocab_size = vocab_size

@@ -62,6 +62,11 @@ class InPlaceRunner:
             return None
         return min((rows for rows, _ in self._pending), default=0)
 
+    @property
+    def verifies_batches(self) -> bool:
+        """edgegen's attention takes several tokens of several rows."""
+        return self.chunk_invariance == "any" and self._graphs.attends_batches
+
     def new_cache(self, budget: int | None = None) -> KVCache:
         """An empty cache, which grows to ``budget`` bytes at most."""
         windows = windows_of(self._variant.kv, second_level_cache())
@@ -96,7 +101,7 @@ class InPlaceRunner:
     ) -> Logits:
         """Append ids [rows, tokens] to ``rows`` slots from ``first_slot``; logits float32 [rows, tokens, vocab].
 
-        Several tokens need a single row: the attention operator refuses several of both.
+        Several tokens need a single row, unless :attr:`verifies_batches`.
         """
         step = self._step(_Outputs(every=True, hidden=on_hidden is not None), cache, first_slot, *ids.shape)
         logits = step.run(cache, first_slot, ids)
@@ -125,6 +130,7 @@ class _Step:
         self._vocab_size = vocab_size
         self._shape = (0, 0)
         self._bound: tuple[ReferenceType[KVCache], int, int, int] | None = None  # weak: the cache knows this step
+        self._room = np.zeros(0, np.float32)
         self._ids = np.zeros((0, 0), np.int64)
         self._positions = np.zeros((0, 0), np.int64)
         self._logits = self.hidden = self._previous = np.zeros((0, 0, 0), np.float32)
@@ -175,7 +181,10 @@ class _Step:
         self._positions = np.zeros((rows, tokens), np.int64)
         self._offsets = np.arange(tokens, dtype=np.int64)
         self._seqlens = {name: np.zeros(rows, np.int32) for name in self._variant.kv.classes}
-        self._logits = np.zeros((*wanted.shape, self._vocab_size), np.float32)
+        count = wanted.size * self._vocab_size
+        if count > len(self._room):  # new memory for each shape would cost more than what is computed beside it
+            self._room = np.zeros(count, np.float32)
+        self._logits = self._room[:count].reshape(*wanted.shape, self._vocab_size)
         bind.input(names.input_ids, Buffer(self._ids))
         bind.input(names.position_ids, Buffer(self._positions))
         for name, kv_class in self._variant.kv.classes.items():

@@ -118,6 +118,11 @@ class Runner(Protocol[C]):
         run again; None: never."""
         ...
 
+    @property
+    def verifies_batches(self) -> bool:
+        """Whether a decode may have several tokens of several rows, whose bits are those of single steps."""
+        ...
+
     def new_cache(self, budget: int | None = None) -> C:
         """An empty cache, which grows to ``budget`` bytes at most."""
         ...

@@ -23,7 +23,7 @@ import onnxruntime as ort
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
 from edgegen.graph.int4_cache import with_int4_cache
-from edgegen.graph.kernel_operators import SummingOrder, needs_kernels, summing_order, with_kernels
+from edgegen.graph.kernel_operators import SummingOrder, attends_batches, needs_kernels, summing_order, with_kernels
 from edgegen.graph.low_rank import LowRank, with_low_rank
 from edgegen.graph.pending_tokens import pending_input
 from edgegen.model.kernels import (
@@ -112,6 +112,11 @@ class GraphPair(Protocol):
         ...
 
     @property
+    def attends_batches(self) -> bool:
+        """Whether they take several tokens of several rows."""
+        ...
+
+    @property
     def pending(self) -> Mapping[str, tuple[int, int]]:
         """The shape of what each fixed state has of pending tokens, by the state's input; none where it has none."""
         ...
@@ -173,6 +178,10 @@ class OneSession:
             graph = self._rewritten or self._graph.read_bytes()
             self._order = summing_order(graph, kernels=self._kernels, vnni=has_vnni())
         return self._order
+
+    @property
+    def attends_batches(self) -> bool:
+        return attends_batches(self._rewritten or self._graph.read_bytes())
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session, self.switch)

@@ -38,23 +38,31 @@ class AdaptiveLength:
                 has to.
         """
         self.balance = 0.0
+        self._token = TOKEN_COST
+        self._share = 1.0
         self._again = TOKEN_COST if runs_again else 0.0
         self._cost = TOKEN_COST + draft_cost
         self._longest = longest
         self._length = min(FIRST, longest)
         self._seen = 0
 
-    def affordable(self, tokens: int) -> int:
-        """How many tokens a proposal may have for a sequence of ``tokens``."""
+    def affordable(self, tokens: int, sequences: int = 1) -> int:
+        """How many tokens a proposal may have for a sequence of ``tokens``, in a batch of ``sequences``.
+
+        What a token costs there is counted in the sequence's share of a step: a step of several sequences takes longer
+        than one, and each has so many tokens from it.
+        """
+        self._share = (1 + self._token * (sequences - 1)) / sequences
         if self._seen:
             self._add(ALLOWANCE * max(0, tokens - self._seen))
         self._seen = tokens
-        return max(0, min(self._length, int((self.balance + DEBT) / (self._cost + self._again))))
+        return max(0, min(self._length, int((self.balance + DEBT) * self._share / (self._cost + self._again))))
 
     def settle(self, proposed: int, accepted: int) -> None:
         """Of ``proposed`` tokens, the first ``accepted`` were accepted; if all were, the next proposal is longer."""
         whole = accepted == proposed
-        self._add(accepted - self._cost * proposed - (0 if whole else self._again * (accepted + 1)))
+        again = 0 if whole else self._again * (accepted + 1)
+        self._add(accepted - (self._cost * proposed + again) / self._share)
         self._length = min(self._longest, 2 * self._length) if whole else max(1, self._length // 2)
 
     def pay(self, steps: float) -> None:

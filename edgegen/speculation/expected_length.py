@@ -23,9 +23,19 @@ class ExpectedLength(AdaptiveLength):
         """As :class:`AdaptiveLength`."""
         super().__init__(longest, draft_cost, runs_again=runs_again)
         self._rate = FIRST_RATE
+        self._token = LIKELY_COST
         self._cost = LIKELY_COST + draft_cost
         self._again = LIKELY_COST if runs_again else 0.0
         self._length = self._best()
+
+    def affordable(self, tokens: int, sequences: int = 1) -> int:
+        """As :class:`AdaptiveLength`; in a batch, nothing where it is not expected to pay."""
+        before = self._share
+        found = super().affordable(tokens, sequences)
+        if self._share == before:
+            return found
+        self._length = self._best()
+        return super().affordable(tokens, sequences)
 
     def settle(self, proposed: int, accepted: int) -> None:
         """Of ``proposed`` tokens, the first ``accepted`` were accepted."""
@@ -35,15 +45,15 @@ class ExpectedLength(AdaptiveLength):
         self._length = self._best()
 
     def _best(self) -> int:
-        """The length of which a step gives most tokens for what it is expected to cost; at least 1, to see whether the
-        text has changed."""
-        best, length = 0.0, 1
+        """The length of which a step gives most tokens for what it is expected to cost; of a sequence alone at least 1,
+        to see whether the text has changed."""
+        best, length = (0.0, 1) if self._share == 1.0 else (1.0, 0)
         tokens, again, reached = 1.0, 0.0, 1.0  # reached: how probably all before are accepted
         for count in range(1, self._longest + 1):
             again += reached * (1 - self._rate) * count * self._again
             reached *= self._rate
             tokens += reached
-            worth = tokens / (1 + count * self._cost + again)
+            worth = tokens / (1 + (count * self._cost + again) / self._share)
             if worth > best:
                 best, length = worth, count
         return length

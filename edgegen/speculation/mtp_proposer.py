@@ -56,7 +56,11 @@ class MTPProposer:
         Raises:
             EdgegenError: a processor fails, or no token can be chosen.
         """
-        length = self._pace.affordable(len(token_ids))
+        return self.propose_in_batch(token_ids, 1)
+
+    def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> list[int]:
+        """As :meth:`propose`."""
+        length = self._pace.affordable(len(token_ids), sequences)
         last = len(token_ids) - 1  # whose hidden states are yet to be computed
         if length < 1 or not self._unread.first < last <= self._unread.end:
             return []

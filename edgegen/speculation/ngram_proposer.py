@@ -33,8 +33,12 @@ class NGramProposer:
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
         """What followed earlier; at the end of the sequence, it is repeated."""
+        return self.propose_in_batch(token_ids, 1)
+
+    def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> list[int]:
+        """As :meth:`propose`."""
         self._follow(token_ids)
-        length = self._pace.affordable(len(token_ids))
+        length = self._pace.affordable(len(token_ids), sequences)
         place = self._index.place_before()
         if not length or place is None:
             return []

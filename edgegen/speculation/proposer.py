@@ -9,7 +9,7 @@ acceptance rule this one replaces: it keeps the ids, not only their distribution
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,4 +33,13 @@ class Proposer(Protocol):
 
     def verified(self, proposed: int, accepted: int) -> None:
         """Of the last proposal, ``proposed`` tokens were run, and the first ``accepted`` were accepted."""
+        ...
+
+
+@runtime_checkable
+class BatchProposer(Proposer, Protocol):
+    """Proposes for a sequence of a batch too."""
+
+    def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> Sequence[int]:
+        """As :meth:`propose`, where a step runs so many sequences, and each of them more tokens for a proposal."""
         ...

@@ -32,6 +32,7 @@ class TwoSessions:
         }
         self.switch = RunSwitch()
         orders = {graph.order for graph in self._graphs.values()}
+        self.attends_batches = False
         self.pending: dict[str, tuple[int, int]] = {}
         self.order: SummingOrder = "batch" if "batch" in orders else "rows" if "rows" in orders else "fixed"
 

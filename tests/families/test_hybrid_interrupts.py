@@ -93,6 +93,7 @@ class InterruptedGraphs:
         self._inner, self._interrupts, self._states = inner, interrupts, states
         self.switch = inner.switch
         self.order: SummingOrder = inner.order
+        self.attends_batches = inner.attends_batches
         self.pending = inner.pending
 
     def binding(self, phase: Phase) -> Binding:

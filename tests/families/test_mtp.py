@@ -131,7 +131,7 @@ def test_texts_are_the_models_own_at_any_acceptance_rate(subject: Subject, rate:
         drawn = llm.generate(prompt, max_new_tokens=70, eos_token_id=(), do_sample=True, seed=4).token_ids
     greedy = GenerationOptions(max_new_tokens=70, eos_token_id=(), do_sample=False)
     for answer, options in ((expected, greedy), (drawn, replace(greedy, do_sample=True, seed=4))):
-        with opened(subject.bundle, replace(off, speculate="mtp"), [*prompt, *answer], rate) as llm:
+        with opened(subject.bundle, replace(off, speculate="mtp"), [[*prompt, *answer]], rate) as llm:
             found = llm.generate(prompt, options)
         assert found.token_ids == answer
         assert found.speculation.proposed
@@ -154,6 +154,44 @@ def test_in_company_and_in_sessions_texts_are_as_alone(subject: Subject) -> None
         session = Session()
         llm.generate(prompts[1], session=session, max_new_tokens=20, eos_token_id=())
         assert llm.generate([5], session=session, max_new_tokens=20, eos_token_id=()).token_ids == continued
+
+
+WAYS: tuple[dict[str, Any], ...] = (
+    {"max_new_tokens": 40},
+    {"max_new_tokens": 25, "do_sample": True, "seed": 3},
+    {"max_new_tokens": 30, "repetition_penalty": 1.3},
+    {"max_new_tokens": 40, "stop_token_ids": tuple(range(0, 96, 12))},
+    {"max_new_tokens": 30, "do_sample": True, "seed": 4, "temperature": 1.5, "top_k": 20},
+)
+
+
+def test_sequences_of_a_batch_speculate_and_are_as_alone(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With choices of their own; one ends, and others join then."""
+    off = EngineOptions(threads=1, kv="int8", speculate="off")
+    requests: list[tuple[list[int], dict[str, Any]]] = [
+        (some_ids(subject.bundle, 5 + 3 * n, seed=n), {"eos_token_id": (), **way}) for n, way in enumerate(WAYS)
+    ]
+    with LLM.load(subject.bundle.path, options=off) as llm:
+        alone = [llm.generate(prompt, **options).token_ids for prompt, options in requests]
+    answers = [[*prompt, *answer] for (prompt, _), answer in zip(requests, alone, strict=True)]
+    shapes, decode = list[tuple[int, ...]](), InPlaceRunner.decode
+
+    def watched(self: InPlaceRunner, cache: KVCache, ids: Any, *others: Any) -> Any:
+        shapes.append(ids.shape)
+        return decode(self, cache, ids, *others)
+
+    monkeypatch.setattr(InPlaceRunner, "decode", watched)
+    with opened(subject.bundle, replace(off, speculate="mtp"), answers, 0.8, cost=0.05) as llm:
+        streams = [llm.stream(prompt, **options) for prompt, options in requests[:3]]
+        assert list(streams[1])
+        streams += [llm.stream(prompt, **options) for prompt, options in requests[3:]]
+        assert all(list(stream) for stream in (streams[0], *streams[2:]))
+        assert [stream.result.token_ids for stream in streams] == alone
+    together = {shape for shape in shapes if min(shape) > 1}
+    runner = open_runner(subject.bundle, off)
+    assert bool(together) == runner.verifies_batches
+    assert all(rows <= 4 and tokens <= 5 for rows, tokens in together)
+    runner.close()
 
 
 @pytest.mark.parametrize("kv", ["int8", "float32"])

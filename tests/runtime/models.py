@@ -92,6 +92,7 @@ class FakeGraphs:
         self.rows = 0  # of the run under way
         self.switch = RunSwitch()
         self.order: SummingOrder = "rows"
+        self.attends_batches = False
         self.pending: dict[str, tuple[int, int]] = {}
         self.before_run: Callable[[], None] = lambda: None
         self.after_run: Callable[[], None] = lambda: None

@@ -77,6 +77,7 @@ class _StatesGraph:
         self._session = session
         self.switch = self._session.switch
         self.order: SummingOrder = session.order
+        self.attends_batches = session.attends_batches
         self.pending = session.pending
         self.buffers = [Buffer(scratch.empty((1, *shape))) for _ in range(layers)]
 

@@ -83,7 +83,7 @@ def test_of_a_proposal_only_what_is_accepted_stays(graphs: FakeGraphs) -> None:
     logits = executor.run(work, demand)[row]
     assert [best(position) for position in logits[:2]] == [right, digest_of([*row.ids, right])]
     assert row.kv.cached == 6
-    executor.accept(work, 2)
+    executor.accept(row, work.proposal, 2)
     assert row.kv.cached == 8
     row.ids += [right, digest_of([*row.ids, right])]
     assert best(executor.run(Decode((), (row,)), demand)[row]) == digest_of(row.ids)
@@ -167,7 +167,7 @@ def extend(row: Sequence, count: int) -> None:
 def verify(executor: BatchExecutor, row: Sequence, proposal: tuple[int, ...], taken: int) -> None:
     work = Verify(SequenceGroup([row]), row, proposal)
     executor.run(work, demand)
-    executor.accept(work, taken)
+    executor.accept(row, proposal, taken)
     extend(row, taken)
 
 

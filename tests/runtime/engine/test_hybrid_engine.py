@@ -207,6 +207,32 @@ def test_with_pending_tokens_nothing_runs_again() -> None:
     assert len(graphs.runs) == 2 + row.speculation.runs + (60 - 1 - row.speculation.accepted - row.speculation.runs)
 
 
+class BatchProposals(Proposals):
+    """In a batch, too."""
+
+    def propose_in_batch(self, token_ids: Ids[int], sequences: int) -> list[int]:
+        return self.propose(token_ids)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    counts=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 60)), min_size=2, max_size=4),
+    pending=st.sampled_from([0, 4]),
+)
+def test_states_of_a_batch_are_rolled_back_each_by_itself(counts: list[tuple[int, int, int]], pending: int) -> None:
+    graphs = HybridGraphs(digest_of, pending)
+    graphs.attends_batches, graphs.order = True, "fixed"
+    prompts = [random_ids(20 + 7 * n, seed=n) for n in range(len(counts))]
+    rows = [
+        sequence(prompt, new, BatchProposals(digest_of, count, min(right, count), always_accepted=False))
+        for prompt, (count, right, new) in zip(prompts, counts, strict=True)
+    ]
+    finish(hybrid_engine(graphs), *(SequenceGroup([row]) for row in rows))
+    assert [row.generated for row in rows] == [
+        answer_to(prompt, new) for prompt, (_, _, new) in zip(prompts, counts, strict=True)
+    ]
+
+
 class FirstProposals(Proposals):
     """Proposals for a text of up to 600 ids."""
 

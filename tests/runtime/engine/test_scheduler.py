@@ -63,8 +63,10 @@ def test_blocks_of_queries_leave_no_single_one(length: int, size: int, expected:
 CHUNK = 4
 
 
-def scheduler_of(most_sequences: int = 8, fits: Fits = lambda rows, length: True) -> Scheduler:
-    return Scheduler(longest_proposal=16, most_sequences=most_sequences, fits=fits)
+def scheduler_of(
+    most_sequences: int = 8, fits: Fits = lambda rows, length: True, longest_in_batch: int = 0
+) -> Scheduler:
+    return Scheduler(16, most_sequences, fits, longest_in_batch=longest_in_batch)
 
 
 def group_of(*rows: Sequence, priority: int = 0) -> SequenceGroup:
@@ -250,6 +252,78 @@ def test_guesses_are_for_a_row_alone_and_what_is_certain_for_any() -> None:
     # What is always accepted runs 1 + 3 tokens a step beside the batch; other proposals only for a sequence alone.
     assert steps[:2] == [Step(Decode((group,), (speculating,)), Verify(group, sure, (7, 7, 7)))] * 2
     assert steps[2:4] == [Step(None, Verify(group, speculating, (7, 7)))] * 2
+
+
+@dataclass
+class BatchOracle(Oracle):
+    """In a batch, too."""
+
+    def propose_in_batch(self, token_ids: Ids[int], sequences: int) -> Ids[int]:
+        return self.propose(token_ids)
+
+
+def batch_of(*counts: int, longest: int = 4) -> tuple[Scheduler, list[Sequence]]:
+    """Sequences past their prompts, which propose so many tokens each."""
+    scheduler, rows = scheduler_of(longest_in_batch=longest), [sequence(3, 30) for _ in counts]
+    for row, count in zip(rows, counts, strict=True):
+        row.proposers = (BatchOracle(count, always_accepted=False),)
+        scheduler.add(group_of(row))
+    while not all(row.prefilled for row in rows):
+        follow(scheduler.schedule())
+    return scheduler, rows
+
+
+@pytest.mark.parametrize(
+    ("counts", "lengths"),
+    [
+        ((2, 2), [2, 2]),
+        ((9, 9), [4, 4]),
+        ((4, 1), [4, 1]),
+        ((2, 2, 2, 2), [2, 2, 2, 2]),
+        ((4, 1, 1, 1), [1, 1, 1, 1]),
+        ((4, 0, 0, 0), []),
+        ((0, 0), []),
+        ((1, 1, 1, 1, 1), []),
+    ],
+)
+def test_proposals_of_a_batch_have_the_length_that_pays(counts: tuple[int, ...], lengths: list[int]) -> None:
+    scheduler, rows = batch_of(*counts)
+    step = scheduler.schedule()
+    assert step.decode is not None
+    assert step.multi_token is None
+    assert step.decode.sequences == tuple(rows)
+    assert [len(one) for one in step.decode.proposals] == lengths
+
+
+def test_proposals_of_a_batch_are_within_the_limit_together() -> None:
+    scheduler, _ = batch_of(9, 9, 9, longest=9)
+    decode = scheduler.schedule().decode
+    assert decode is not None
+    assert [len(one) for one in decode.proposals] == [5, 5, 5]
+
+
+def test_a_batch_proposes_nothing_beside_a_prompt_or_a_sequence_that_cannot() -> None:
+    scheduler, rows = batch_of(2, 2)
+    late = sequence(12, 5)
+    scheduler.add(group_of(late))
+    while not late.prefilled:
+        step = scheduler.schedule()
+        assert step.decode is not None
+        assert not step.decode.proposals
+        follow(step)
+    step = scheduler.schedule()
+    assert step.decode == Decode(step.decode.groups if step.decode else (), (*rows, late))
+    late.cancel()
+    step = scheduler.schedule()
+    assert step.decode is not None
+    assert step.decode.proposals
+
+
+def test_where_a_batch_cannot_be_verified_nothing_is_proposed() -> None:
+    scheduler, _ = batch_of(2, 2, longest=0)
+    decode = scheduler.schedule().decode
+    assert decode is not None
+    assert decode.proposals == ()
 
 
 def test_prompts_and_proposals_take_turns() -> None:

@@ -181,6 +181,79 @@ def test_an_end_inside_a_proposal_accepts_up_to_there() -> None:
     assert one.speculation.accepted == sum(accepted for _, accepted in proposer.told) <= end
 
 
+class BatchScript(Script):
+    """In a batch, too."""
+
+    def propose_in_batch(self, token_ids: Ids[int], sequences: int) -> Ids[int]:
+        return self.propose(token_ids)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 1000),
+    news=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12)), min_size=2, max_size=5),
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=9),
+    truths=st.lists(st.integers(0, 6), min_size=1, max_size=9),
+    ends=st.lists(st.integers(0, 255), max_size=10),
+    use_cache=st.booleans(),
+)
+def test_sequences_of_a_batch_are_as_alone(
+    seed: int,
+    news: list[tuple[int, int]],
+    lengths: list[int],
+    truths: list[int],
+    ends: list[int],
+    use_cache: bool,
+) -> None:
+    """Each has its own seed and length, and joins after some steps; they end when they do."""
+    graphs = RandomGraphs(seed)
+    graphs.attends_batches, graphs.order = True, "fixed"
+    engine, rows, expected = engine_of(graphs), list[Sequence](), list[list[int]]()
+    for number, (new, _) in enumerate(news):
+        answer = answer_of(graphs, new, seed=number)
+        stop = next((at + 1 for at, token in enumerate(answer) if token in ends), new)
+        expected.append(answer[:stop])
+
+        def propose(ids: list[int], answer: list[int] = answer, number: int = number) -> list[int]:
+            at = len(ids) - len(PROMPT)
+            count, truth = lengths[(at + number) % len(lengths)], truths[at % len(truths)]
+            return [one if k < truth else (one + 1) % 256 for k, one in enumerate((answer[at:] + [0] * 9)[:count])]
+
+        rows.append(row(BatchScript(propose), new, seed=number, ends=ends, use_cache=use_cache))
+    waiting, steps = [(joins, SequenceGroup([one])) for (_, joins), one in zip(news, rows, strict=True)], 0
+    while waiting or not engine.idle:
+        for joins, group in [pair for pair in waiting if pair[0] <= steps]:
+            engine.add(group)
+            waiting.remove((joins, group))
+        engine.step()
+        steps += 1
+        assert steps < 500
+    assert [one.generated for one in rows] == expected
+    assert [one.error for one in rows] == [None] * len(rows)
+
+
+def test_a_batch_verifies_in_one_run_and_where_it_fails_each_goes_on_alone() -> None:
+    def fail() -> None:
+        if graphs.rows == 2 and not failed:
+            failed.append(True)
+            raise RuntimeError("broken")
+
+    graphs, failed = RandomGraphs(), list[bool]()
+    graphs.attends_batches, graphs.order = True, "fixed"
+    answers = [answer_of(graphs, 25, seed=seed) for seed in (0, 1)]
+    rows = [row(BatchScript(right(answer, 4)), 25, seed=seed) for seed, answer in enumerate(answers)]
+    engine = engine_of(graphs)
+    run(engine, *(SequenceGroup([one]) for one in rows))
+    assert [one.generated for one in rows] == answers
+    assert all(one.speculation.accepted == one.speculation.proposed >= 16 for one in rows)
+    assert sum(one.speculation.runs for one in rows) > len(graphs.runs) - 2 * 3  # those of the prompts
+    graphs.after_run = fail
+    rows = [row(BatchScript(right(answer, 4)), 25, seed=seed) for seed, answer in enumerate(answers)]
+    run(engine, *(SequenceGroup([one]) for one in rows))
+    assert failed
+    assert [one.generated for one in rows] == answers
+
+
 def test_what_is_certain_comes_before_guesses_and_guesses_only_alone() -> None:
     sure, proposal = Script(lambda ids: [1] if len(ids) % 2 else [], always_accepted=True), Script(lambda ids: [2, 2])
     one = row(None)
