@@ -98,7 +98,7 @@ class TestShared:
             (["generate", "a", "--sessions", "two"], "No such option '--sessions'."),
             (["batch", "a", "-o", "b", "--packed-weights"], "No such option '--packed-weights'."),
             (["export", "a", "--fast-prefill"], "No such option '--fast-prefill'."),
-            (["generate", "a", "--kv", "int4"], "'int4' is not one of 'float32', 'int8'."),
+            (["generate", "a", "--kv", "int2"], "'int2' is not one of 'float32', 'int8', 'int4'."),
         ],
     )
     def test_invalid_arguments_are_told_and_end_with_2(
