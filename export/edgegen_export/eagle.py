@@ -16,7 +16,7 @@ from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import matrices_around
 from edgegen_export.checkpoint import Checkpoint, unpacked
 from edgegen_export.disk import refuse_download
-from edgegen_export.families.eagle3 import EAGLE3, EagleDraft, read_eagle3
+from edgegen_export.families.eagle3 import EAGLE3, SPECULATORS, EagleDraft, read_eagle3
 from edgegen_export.graph.decoder import HIDDEN_STATES, build_with_fused, kv_spec, rotary_tables
 from edgegen_export.graph.draft_head import HIDDEN_INPUT
 from edgegen_export.graph.eagle_head import build_eagle_head, eagle_name
@@ -95,13 +95,18 @@ class EagleCheckpoint:
         plain = unpacked(found, EAGLE3.base_names(draft.decoder), progress.warn)
         return cls(source, draft, plain.tensors)
 
-    def refuse_mismatch(self, model: DecoderConfig) -> None:
-        """Refuse a draft that is not of such a model.
+    def refuse_mismatch(self, model: DecoderConfig, config: Mapping[str, Any]) -> None:
+        """Refuse a draft that is not of such a model, whose ``config.json`` is ``config``.
 
         Raises:
             UnsupportedModelError: sizes differ, or the model is of a kind that no draft is read for.
         """
-        draft = self.draft.decoder
+        draft, classes = self.draft.decoder, cast("list[object]", config.get("architectures") or [])
+        if self.draft.verifier_classes and classes and not set(classes) & set(self.draft.verifier_classes):
+            raise UnsupportedModelError(
+                f"{self.source} is a draft of {self.draft.verifier}, a {' / '.join(self.draft.verifier_classes)}, and "
+                f"the model is a {' / '.join(map(str, classes))}"
+            )
         for what, ours, theirs in (
             ("hidden_size", draft.hidden_size, model.hidden_size),
             ("vocab_size", draft.vocab_size, model.vocab_size),
@@ -172,6 +177,8 @@ def _refuse_others(source: str) -> Callable[[Mapping[str, Any]], None]:
                 f"{source} is an assistant of Gemma 4, which reads the keys and values of the model's last layers: a "
                 "draft head has a KV cache of its own"
             )
+        if config.get(SPECULATORS) == "eagle3":
+            return
         if kind != "llama" or not set(classes) & set(EAGLE3.classes):
             named = ", ".join(map(str, classes)) or str(kind)
             raise UnsupportedModelError(

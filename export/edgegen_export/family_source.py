@@ -219,7 +219,7 @@ class FamilyLoader:
         read = read.for_context(_context(read, self._max_context))
         require_version(least_onnxruntime(read))
         if self._eagle is not None:
-            self._eagle.refuse_mismatch(read)
+            self._eagle.refuse_mismatch(read, config)
         return architecture, read
 
     def decoder(self, config: Mapping[str, Any]) -> DecoderConfig:

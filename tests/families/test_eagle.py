@@ -249,6 +249,49 @@ def test_an_embedding_like_the_models_is_shared(subject: Subject, tmp_path: Path
     assert found.file("weights.data").stat().st_size == subject.bundle.file("weights.data").stat().st_size
 
 
+def _by_speculators(subject: Subject, verifier: str) -> dict[str, Any]:
+    """The config of the draft as vLLM's ``speculators`` writes it."""
+    layer = {key: one for key, one in subject.config.items() if key not in OF_EAGLE}
+    return {
+        "architectures": ["Eagle3DraftModel"],
+        "draft_vocab_size": ROWS,
+        "eagle_aux_hidden_state_layer_ids": list(TAKEN),
+        "norm_before_fc": False,
+        "norm_before_residual": subject.config["norm_before_residual"],
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 3}],
+            "verifier": {"architectures": [verifier], "name_or_path": "some/model"},
+        },
+        "speculators_model_type": "eagle3",
+        "speculators_version": "0.4.0.1",
+        "target_hidden_size": None,
+        "tie_word_embeddings": False,
+        "transformer_layer_config": layer,
+    }
+
+
+OF_EAGLE = ("architectures", "draft_vocab_size", "norm_before_residual")
+
+
+def test_a_draft_of_speculators_is_the_same(subject: Subject, tmp_path: Path) -> None:
+    """Its layer has a number in names."""
+    named = {name.replace("midlayer.", "layers.0."): one for name, one in subject.tensors.items()}
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    write_safetensors(draft / "model.safetensors", named)
+    (draft / "config.json").write_text(json.dumps(_by_speculators(subject, "LlamaForCausalLM")), "utf-8")
+    found = export(str(subject.model), tmp_path / "bundle", scheme="fp32", draft_head=str(draft))[0]
+    files, usual = found.manifest.files, subject.bundle.manifest.files
+    assert {name: files[name] for name in ("mtp.onnx", "weights.data")} == {
+        name: usual[name] for name in ("mtp.onnx", "weights.data")
+    }
+    (draft / "config.json").write_text(json.dumps(_by_speculators(subject, "Qwen3ForCausalLM")), "utf-8")
+    with pytest.raises(EdgegenError, match="is a draft of some/model, a Qwen3ForCausalLM, and the model is a Llama"):
+        export(str(subject.model), tmp_path / "other", scheme="fp32", draft_head=str(draft))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -1,15 +1,18 @@
 """EAGLE-3 drafts of Llama's kind: one layer that takes hidden states of three of another model's (Li et al. 2025,
 arXiv:2503.01840), as vLLM and SGLang read them. They are no models of their own, and no family of those."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.eagle_input import EagleAttention, EagleInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+
+SPECULATORS = "speculators_model_type"
+"""What is in the config of a draft that vLLM's ``speculators`` wrote."""
 
 _TAKEN = "eagle_aux_hidden_state_layer_ids"
 
@@ -18,13 +21,16 @@ _TAKEN = "eagle_aux_hidden_state_layer_ids"
 class EagleDraft:
     """``decoder``: the draft's layer as a decoder, its attention that of a model; ``rows``: tokens that it proposes.
 
-    ``taken``: what the file says of the layers whose states it takes, in the two ways of counting.
+    ``taken``: what the file says of the layers whose states it takes, in the two ways of counting. ``verifier``, and
+    its classes: the model that it was trained for, where the file says it.
     """
 
     decoder: DecoderConfig
     rows: int
     normed_residual: bool
     taken: tuple[Sequence[object] | None, Sequence[object] | None]
+    verifier: str = ""
+    verifier_classes: tuple[str, ...] = ()
 
     def of(self, layers: int) -> DecoderConfig:
         """As the draft of a model with so many ``layers``."""
@@ -49,19 +55,27 @@ def layers_taken(layers: int) -> tuple[int, ...]:
     return 2, layers // 2, layers - 3
 
 
-def read_eagle3(config: dict[str, object]) -> EagleDraft:
-    """The draft that a ``config.json`` describes.
+def read_eagle3(config: Mapping[str, Any]) -> EagleDraft:
+    """The draft that a ``config.json`` describes, in the words of EAGLE, or of vLLM's ``speculators``.
 
     Raises:
         UnsupportedModelError: it asks for what is not read; every problem is listed.
     """
     read = ConfigReader(config, LLAMA_DEFAULTS)
-    decoder = read_llama(read)
+    layer, verifier, classes = read, "", tuple[str, ...]()
+    if read.optional(SPECULATORS, str) is not None:
+        layer = read.inner("transformer_layer_config", LLAMA_DEFAULTS) or ConfigReader({}, LLAMA_DEFAULTS)
+        layer.refuse("model_type", ("llama",), "drafts of Llama's kind are read")
+        read.ignore("embed_requires_grad", "enable_sp_ulysses", "speculators_version")  # of the training
+        read.refuse("tie_word_embeddings", (False,), "a draft has a head of its own")
+        verifier, classes = _verifier(read)
+    decoder = read_llama(layer)
     if decoder.num_layers != 1:
         read.problem(f"num_hidden_layers = {decoder.num_layers}: drafts of one layer are read")
     rows = read.positive("draft_vocab_size", decoder.vocab_size)
     read.agree("target_hidden_size", decoder.hidden_size, "hidden_size")
     read.refuse("logit_scale", (1, 1.0), "logits are used as the draft's head gives them")
+    read.refuse("norm_before_fc", (False,), "hidden states are taken as the model gives them")
     read.ignore("target_model_type")
     before = cast("list[object] | None", read.optional(_TAKEN, list))
     after: list[object] | None = None
@@ -70,12 +84,26 @@ def read_eagle3(config: dict[str, object]) -> EagleDraft:
         after = cast("list[object] | None", inner.optional(_TAKEN, list))
     normed_residual = read.get("norm_before_residual", bool, False)
     read.finish()
-    return EagleDraft(replace(decoder, tied_head=True), rows, normed_residual, (before, after))
+    return EagleDraft(replace(decoder, tied_head=True), rows, normed_residual, (before, after), verifier, classes)
+
+
+def _verifier(read: ConfigReader) -> tuple[str, tuple[str, ...]]:
+    """The name and the classes of the model that ``speculators`` trained it for, as far as they are said."""
+    settings = read.inner("speculators_config")
+    if settings is None:
+        return "", ()
+    settings.refuse("algorithm", ("eagle3",), "drafts of EAGLE-3 are read")
+    settings.ignore("default_proposal_method", "proposal_methods")  # how many tokens are proposed
+    verifier = settings.inner("verifier")
+    if verifier is None:
+        return "", ()
+    classes = cast("list[object]", verifier.optional("architectures", list) or [])
+    return verifier.get("name_or_path", str, ""), tuple(map(str, classes))
 
 
 EAGLE3 = Architecture(
     model_types=("llama",),
-    classes=("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM"),
+    classes=("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Speculator", "Eagle3DraftModel"),
     read=read_llama,
     tensors={
         **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ours != "head.weight"},
