@@ -11,6 +11,8 @@ import pytest
 from bench.studies.mtp import opened
 from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
+from edgegen.model.in_place_runner import InPlaceRunner
+from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_runner
 from edgegen.speculation.mtp_head import LEAST_READ, open_mtp_head
 from edgegen.speculation.sources import Speculate
