@@ -26,6 +26,7 @@ from tests.families.cases import CASES, Case
 from tests.families.harness import differences, subject_of
 from tests.families.real_configs import REAL_CONFIGS
 from tests.families.test_published_configs import CHECKPOINTS
+from tests.families.test_wrapped import ELSEWHERE
 
 PAGE = Path(__file__).with_name("families.md")
 
@@ -91,12 +92,14 @@ def page(figures: Mapping[str, float]) -> str:
 
 def wrappers() -> str:
     """What is said of models with towers around a language model."""
-    types = ", ".join(f"`{model_type}`" for model_type in LANGUAGE_MODELS)
+    types = ", ".join(f"`{model_type}`" for model_type in LANGUAGE_MODELS if model_type not in ELSEWHERE)
+    others = ", ".join(f"`{model_type}`" for model_type in sorted(ELSEWHERE))
     said = (
         "Of a model with towers for pictures or sound around one of these, the language model is exported, for text "
         "only: the export says which tower is left out. Tests compare a tiny one of each of these types with "
         f"transformers' own class: {types}; and of `gemma3`, `gemma3n`, `gemma4`, `gemma4_unified`, `lfm3_vl`, "
-        "`mistral3`, `qwen3_5` and `qwen3_5_moe`."
+        "`mistral3`, `qwen3_5` and `qwen3_5_moe`. That of "
+        f"{others} is compared with the class of its language model."
     )
     return "\n".join(wrap(said, 120, break_on_hyphens=False))
 

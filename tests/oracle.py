@@ -197,9 +197,14 @@ def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) 
         by_columns = kind == "Conv1D" or "Parallel" in kind or getattr(module, "is_transposed", False)
         fan_in = parameter.shape[-2 if by_columns else -1]
         # GPT-Neo does not scale its scores, nor Mamba its time steps, B and C; large ones magnify every rounding.
-        unscaled = {"gpt_neo": "q_proj", "mamba": "x_proj", "hrm_text": "_module", "zamba2": "shared"}.get(
-            config.model_type
-        )
+        unscaled = {
+            "gpt_neo": "q_proj",
+            "mamba": "x_proj",
+            "hrm_text": "_module",
+            "zamba2": "shared",
+            "inkling2_text": "layers",
+            "inkling2_loop_text": "layers",
+        }.get(config.model_type)
         gain = 0.6 if unscaled and unscaled in path else 2.5
         parameter.copy_(noise * gain / fan_in**0.5)
 

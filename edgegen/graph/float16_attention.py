@@ -36,7 +36,7 @@ def obstacles(graph: bytes) -> list[str]:
         if kind in _NOT_COMPUTED:
             found[_NOT_COMPUTED[kind]] = None
         if kind == b"GroupQueryAttention" and [*values(message, _INPUT), *[b""] * _SINK][_BIAS]:
-            found["its attention has a bias (ALiBi)"] = None
+            found["its attention has a bias (of ALiBi, or of its queries)"] = None
     return list(found)
 
 

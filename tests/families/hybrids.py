@@ -19,7 +19,7 @@ SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
 FAMILIES = (
     *("lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "nemotron_h"),
     *("mamba2", "mamba", "falcon_mamba", "jamba", "olmo_hybrid", "kimi_linear", "bailing_hybrid"),
-    *("zamba2", "hrm_text", "dory", "iquestloopcoder", "phi4flash"),
+    *("zamba2", "hrm_text", "dory", "iquestloopcoder", "phi4flash", "inkling_text"),
     *SHARING,
     "deepseek_v3",
     "rwkv7",

@@ -45,6 +45,7 @@ CHUNKINGS = ([1] * 64, [5, 1, 16, 1, 1, 31, 9], [2] * 32, [63, 1])
 CHANGES: dict[str, dict[str, Any]] = {
     "nemotron_h: experts": {},
     "gemma4_unified_text: base": {"num_hidden_layers": 6},
+    "inkling2_loop_text: base": {"num_experts_per_tok": 3, "moe_intermediate_size": 64, "loop_num_passes": 2},
     "gemma4_text: experts": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
 }
 """Of cases with experts that are sorted, and of a deep one; random nets of many layers make rounding errors large."""

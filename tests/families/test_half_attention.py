@@ -22,11 +22,12 @@ FIRST = list({case.family: case for case in reversed(CASES)}.values())[::-1]
 """A case of each family."""
 
 REFUSED = {
-    **dict.fromkeys(("bloom", "mpt"), "its attention has a bias (ALiBi)"),
+    **dict.fromkeys(("bloom", "mpt"), "its attention has a bias"),
     **dict.fromkeys(
         (
             "granitemoehybrid lara_mini lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_5_moe_text qwen3_next falcon_h1 "
-            "nemotron_h bamba mamba2 mamba falcon_mamba jamba olmo_hybrid kimi_linear bailing_hybrid zamba2"
+            "nemotron_h bamba mamba2 mamba falcon_mamba jamba olmo_hybrid kimi_linear bailing_hybrid zamba2 "
+            "inkling_text inkling2_text inkling2_loop_text"
         ).split(),
         "it has fixed states",
     ),

@@ -81,6 +81,10 @@ KEPT = {
         ],
         3 * (3 + 16) * 128 * 4,
     ),
+    "inkling_text": (
+        [(i, kind) for i in range(3) for kind in (*["fixed"] * 4, "growing" if i == 1 else "windowed")],
+        2 * 3 * (3 * 64 + 2 * 16 + 32) * 4,
+    ),
     "rwkv7": ([(i // 3, "fixed") for i in range(9)], 3 * (64 + 4 * 16 * 16 + 64) * 4),
     "dory": ([(i, "growing" if i % 2 else "windowed") for i in range(6)], 0),
     **dict.fromkeys(("mamba", "falcon_mamba"), ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 + 16) * 128 * 4)),
@@ -113,6 +117,7 @@ OPERATORS = {
     "hrm_text": set[bytes](),
     "iquestloopcoder": {b"RotaryEmbedding"},
     "dory": {b"RotaryEmbedding"},
+    "inkling_text": {b"QMoE", b"Transpose", b"Squeeze", *CHOICE},
     "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
 }
 """Those of a family that are neither edgegen's nor exact, but for matrices; others have none."""

@@ -25,6 +25,8 @@ Block = Literal[
     "parallel_two_norms",
     "single",
     "shared_before_mixer",
+    "over_blocks",
+    "over_blocks_apart",
 ]
 """The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
 
@@ -39,6 +41,8 @@ LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "parallel_two_norms": ("attn_norm", "mlp_norm"),
     "single": ("norm",),
     "shared_before_mixer": ("norm",),
+    "over_blocks": ("attn_norm", "mlp_norm"),
+    "over_blocks_apart": ("query_norm", "key_norm", "value_norm", "mlp_norm"),
 }
 """The norms of a layer, by kind of block."""
 

@@ -166,6 +166,75 @@ class Skipping(TensorLayout):
 
 
 @dataclass(frozen=True, slots=True)
+class Leading(TensorLayout):
+    """The first rows of one tensor: those behind them, of which there may be any number, pad it."""
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        return ours[0]
+
+    def shapes(self, ours: Sequence[Shape], found: Sequence[Shape | None]) -> Sequence[Shape]:
+        rows, *rest = ours[0]
+        return [shape if shape and [*shape[1:]] == rest and shape[0] > rows else ours[0] for shape in found]
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        return [theirs[0].take(0, ours[0][0])]
+
+
+@dataclass(frozen=True, slots=True)
+class InTurns(TensorLayout):
+    """Several of ours, one after the other on an axis of ``count`` if there is more than one; in each, rows of ours
+    stand in turns."""
+
+    count: int = 1
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        rows, rest = sum(s[0] for s in ours), ours[0][1:]
+        return (self.count, rows // self.count, *rest) if self.count > 1 else (rows, *rest)
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        whole, turns = theirs[0].reshaped((sum(s[0] for s in ours), *ours[0][1:])), len(ours)
+        return [whole.reordered(np.arange(k, whole.shape[0], turns)) for k in range(turns)]
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide(TensorLayout):
+    """One matrix, in ``count`` equal parts of its columns, which have an axis of their own before the rows."""
+
+    count: int
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        rows, columns = ours[0]
+        return (self.count, rows, columns // self.count)
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        _, *part = self.shape(ours)
+        parts = [theirs[0].take(k, k + 1).reshaped((*part,)) for k in range(self.count)]
+        return [LazyTensor.concat(parts, axis=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Nested(TensorLayout):
+    """Several of ours, of four rows each: the outer two of each, one after the other, and the inner two; ``{n}`` in the
+    template is what each is called."""
+
+    parts: tuple[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.theirs.replace("{n}", name) for name in self.parts)
+
+    def shape(self, ours: Sequence[Shape]) -> Shape:
+        return (2 * len(ours), *ours[0][1:])
+
+    def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
+        outer, inner = theirs
+        starts = range(0, 2 * len(ours), 2)
+        return [
+            LazyTensor.concat([outer.take(k, k + 1), inner.take(k, k + 2), outer.take(k + 1, k + 2)]) for k in starts
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class Stacked(TensorLayout):
     """Each row of ours is its own tensor, ``count`` in all; ``{n}`` in the template is the row."""
 

@@ -53,6 +53,8 @@ from edgegen_export.families.hunyuan import HUNYUAN
 from edgegen_export.families.hunyuan_moe import HUNYUAN_MOE
 from edgegen_export.families.hy_v3 import HY_V3
 from edgegen_export.families.hyperclovax import HYPERCLOVAX
+from edgegen_export.families.inkling import INKLING
+from edgegen_export.families.inkling2 import INKLING2, INKLING2_LOOP
 from edgegen_export.families.internlm2 import INTERNLM2
 from edgegen_export.families.internlm3 import INTERNLM3
 from edgegen_export.families.iquestcoder import IQUESTCODER
@@ -247,6 +249,9 @@ _FAMILIES: tuple[Architecture, ...] = (
     DIFFLLAMA,
     DORY,
     ZAMBA2,
+    INKLING,
+    INKLING2,
+    INKLING2_LOOP,
 )
 
 FAMILIES: tuple[Architecture, ...] = (*_FAMILIES, *wrappers(_FAMILIES))

@@ -31,8 +31,6 @@ _INDEXED = "sparse attention that chooses keys by an index"
 _EXPERTS = "the routing and the layout of its experts"
 _TOWERS = "a reader of the language model inside, whose type has no family either"
 _OWN = "a reader of its config and the names of its tensors"
-_BIASED = "scores with a bias that a query makes for each distance"
-_CONVOLVED = "convolutions of what sublayers give"
 _BLOCKS = "residuals that attend to blocks of layers"
 _BEYOND = (
     f"{_BLOCKS}, the activation SiTU and experts inside a latent, which the type of its language model has not alone"
@@ -46,9 +44,6 @@ _NEEDS: Mapping[str, str] = {
     "lightning attention": "minimax",
     "linear attention of its own kind": "qwen4_exp qwen4_exp_text",
     "convolutions of its own kind": "zaya",
-    f"{_BIASED}, and {_CONVOLVED}": "inkling_text",
-    f"{_BIASED}, {_CONVOLVED}, and {_BLOCKS}": "inkling2_text",
-    f"{_BIASED}, {_CONVOLVED}, {_BLOCKS}, and messages from pass to pass": "inkling2_loop_text",
     _BEYOND: "kimi_k3",
     _LATENT: "axk1 longcat_flash sarvam_mla",
     _INDEXED: "axk2 deepseek_v32 deepseek_v4 dots3_note_text glm_moe_dsa hy_v4 minimax_m3 minimax_m3_vl_text",
@@ -59,8 +54,8 @@ _NEEDS: Mapping[str, str] = {
     "layers without attention or an MLP, or with one matrix in their place": "nemotron-nas",
     _TOWERS: """
         aria blip blip-2 chameleon cohere_compass cosmos3_edge cosmos3_omni deepseek_ocr2 diffusion_gemma
-        dots3_note emu3 ernie4_5_vl_moe fuyu git glm4v_moe glm5_next hunyuan_vl hy_v4_vl inkling2 inkling2_loop
-        inkling_mm_model instructblip instructblipvideo kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
+        dots3_note emu3 ernie4_5_vl_moe fuyu git glm4v_moe glm5_next hunyuan_vl hy_v4_vl
+        instructblip instructblipvideo kosmos-2 kosmos-2.5 llama4 minimax_m3_vl
         mistral_large4 molmo2 muse_glimmer muse_spark phi4_multimodal qwen2_5_omni qwen3_omni_moe step3p7 unlimited_ocr
     """,
     "a reader of the language model inside": "kimi_k25",

@@ -28,6 +28,7 @@ TOWERS = (
     *(
         "acoustic_tokenizer_encoder",
         "aligner",
+        "audio",
         "audio_model",
         "audio_tower",
         "audio_encoder",
@@ -263,6 +264,9 @@ _WRAPPERS: tuple[tuple[str, str, str, bool | None], ...] = (
     ("hyperclovax_vision_v2", "HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax", True),
     ("idefics2", "Idefics2ForConditionalGeneration", "mistral", False),
     ("idefics3", "Idefics3ForConditionalGeneration", "llama", False),
+    ("inkling2", "Inkling2ForConditionalGeneration", "inkling2_text", False),
+    ("inkling2_loop", "Inkling2LoopForConditionalGeneration", "inkling2_loop_text", False),
+    ("inkling_mm_model", "InklingForConditionalGeneration", "inkling_text", False),
     ("internvl", "InternVLForConditionalGeneration", "qwen2", True),
     ("janus", "JanusForConditionalGeneration", "llama", True),
     ("lfm2_vl", "Lfm2VlForConditionalGeneration", "lfm2", True),

@@ -48,8 +48,8 @@ class StepInputs:
     ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
     by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache;
     ``query_scales``: float32 [b, t, 1], multiplied with the queries; ``per_layer``: by layer, what it takes of
-    embeddings of its own; ``kept``: new keys and values [b, t, kv_heads · head_dim] of layers whose cache others share,
-    which these layers put in.
+    embeddings of its own; ``distances``: int64 [b, t, keys, 1] by cache class and extent; ``kept``: new keys and values
+    [b, t, kv_heads · head_dim] of layers whose cache others share, which these layers put in.
     """
 
     positions: Value
@@ -59,6 +59,7 @@ class StepInputs:
     kv_dtype: KVDtype = "float32"
     query_scales: Mapping[QueryScale, Value] = field(default_factory=dict[QueryScale, Value])
     per_layer: Mapping[int, Value] = field(default_factory=dict[int, Value])
+    distances: Mapping[tuple[str, int], Value] = field(default_factory=dict[tuple[str, int], Value])
     kept: dict[int, tuple[Value, Value]] = field(default_factory=dict[int, tuple[Value, Value]])
 
 
@@ -126,10 +127,13 @@ def cached_attention(
     step: StepInputs,
     *,
     rotates: bool = False,
+    bias: Value = NONE,
+    sinks: Value = NONE,
 ) -> Value:
     """What queries read of the KV cache, [b, t, h · head_dim], to which the operator appends keys and values first.
 
-    ``packed``: query, key and value, or all three in the first; ``rotates``: whether the operator applies RoPE.
+    ``packed``: query, key and value, or all three in the first; ``rotates``: whether the operator applies RoPE;
+    ``bias`` [b, h, t, keys]: added to the scores; ``sinks`` [h]: logits of heads that add nothing, if computed.
     """
     query, key, value = packed
     cos, sin = step.rotary[own.rope] if own.rope and rotates else (NONE, NONE)
@@ -138,8 +142,20 @@ def cached_attention(
     past_value = g.input(cache.past_value, step.kv_dtype, kv_shape)
     lengths = step.lengths[cache.cache_class]
     positions = step.positions if cos else NONE
-    inputs = [query, key, value, past_key, past_value, lengths.seqlens, lengths.total, cos, sin, positions, step.alibi]
-    inputs += [g.weight(params.vector(f"layers.{layer}.attn.sinks")) if own.sinks else NONE]
+    inputs = [
+        query,
+        key,
+        value,
+        past_key,
+        past_value,
+        lengths.seqlens,
+        lengths.total,
+        cos,
+        sin,
+        positions,
+        bias or step.alibi,
+    ]
+    inputs += [g.weight(params.vector(f"layers.{layer}.attn.sinks")) if own.sinks else sinks]
     rounding: dict[str, AttributeValue] = {}
     if step.kv_dtype == "int8":
         rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
@@ -199,7 +215,7 @@ def _prepared(
     def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
         if own.qk_norm is None or own.qk_norm.after_rotation != after_rotation:
             return x
-        return _head_norm(g, params, own.qk_norm, x, f"{module}.{name}_norm", heads[name], head_dim)
+        return head_norm(g, params, own.qk_norm, x, f"{module}.{name}_norm", heads[name], head_dim)
 
     def prepared(name: str, x: Value) -> Value:
         x = normed(name, x, after_rotation=False)
@@ -255,7 +271,7 @@ def gated(g: GraphBuilder, own: Attention, attended: Value, gate: Value, size: i
     return g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(opening, g.axes(-1))), g.axes(0, 0, heads * size))
 
 
-def _head_norm(
+def head_norm(
     g: GraphBuilder, params: Parameters, qk_norm: QKNorm, x: Value, module: str, heads: int, head_dim: int
 ) -> Value:
     """Normalize the heads of x [b, t, heads · head_dim]."""

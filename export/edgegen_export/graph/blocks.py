@@ -3,10 +3,12 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size, e width of the embedding, v vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.block_residual import BlockResidual
 from edgegen_export.architecture.components.channel_mix import ChannelMix
 from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.gated_memory import GatedMemory
@@ -15,16 +17,19 @@ from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.layer_scale import LayerScale
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.components.relative_attention import RelativeAttention
 from edgegen_export.architecture.components.shared_block import SharedUse
+from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV, SublayerConvs
 from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
 from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
 from edgegen_export.graph.attention import StepInputs, attention
+from edgegen_export.graph.block_residual import Sublayers, final_sum, over_blocks
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.channel_mix import channel_mix
 from edgegen_export.graph.experts import expert_mlp
 from edgegen_export.graph.gated_memory import gated_memory
-from edgegen_export.graph.kept_state import fixed_states, kv_layers
+from edgegen_export.graph.kept_state import fixed_states, kv_layers, past_name
 from edgegen_export.graph.latent_attention import latent_attention
 from edgegen_export.graph.laurel import with_laurel
 from edgegen_export.graph.matrices import linear, rows
@@ -33,7 +38,9 @@ from edgegen_export.graph.mlp import mlp
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.pass_start import started
 from edgegen_export.graph.per_layer import of_part
+from edgegen_export.graph.relative_attention import relative_attention
 from edgegen_export.graph.repeated import of_layer
+from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, added, norm, normalized
 from edgegen_export.graph.time_mix import time_mix
@@ -99,7 +106,7 @@ def _block(
 ) -> Stream:
     """A decoder layer of one residual stream, by kind of block:
 
-    - ``sequential``: ``x += attn(norm(x)); x += mlp(norm(x))``
+    - ``sequential``: ``x += attn(norm(x)); x += mlp(norm(x))``, both convolved over the last tokens in some models
     - ``sandwich``: ``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, then what the layer makes of an embedding of
       its own, then ``x *= scale``, where there are such; with a learned residual behind attention
     - ``post_norm``: ``x += norm(attn(x)); x += norm(mlp(x))``
@@ -109,6 +116,8 @@ def _block(
     - ``parallel``: ``y = norm(x); x += attn(y) + mlp(y)``
     - ``parallel_two_norms``: ``x += attn(norm(x)) + mlp(norm(x))``
     - ``single``: ``x += attn(norm(x))``, or ``x += mlp(norm(x))``
+    - ``over_blocks``, ``over_blocks_apart``: sums within blocks of layers, over all of which sublayers attend
+      (:class:`BlockResidual`); queries, keys and values have one norm, or one each
     - ``shared_before_mixer``: ``x += mixer(norm(x))``; with attention, which takes x and the embedding e, ``x +=
       mixer(norm(x + linear(mlp(norm(attn(norm(concat(x, e))))))))``
 
@@ -126,12 +135,17 @@ def _block(
                 return time_mix(g, params, own.mixer, layer, x, states, *(stream.others or (NONE,)))
             return mixer(g, params, own.mixer, layer, x, states)
 
-    def attend(x: Value, *, alone: bool = False) -> Stream:
+    def attend(x: Value, *others: Value, alone: bool = False) -> Stream:
+        """``others``: what keys and values are projected of, where that is not x."""
         made: list[Stream] = [] if alone or own.mixer is None else [mix(x)]
         if own.attention:
             caches, attending = kv_layers(kv, layer), own.attention
             with g.scope("attn"):
-                if isinstance(attending, LatentAttention):
+                if isinstance(attending, RelativeAttention):
+                    states, inputs = fixed_states(kv, layer, attending, config.hidden_size), (x, *others)
+                    read = relative_attention(g, params, config, layer, inputs, caches[0], states, step)
+                    made.append(read)
+                elif isinstance(attending, LatentAttention):
                     made.append(latent_attention(g, params, attending, layer, x, caches[0], step))
                 else:
                     made.append(attention(g, params, config, layer, x, caches, step))
@@ -147,13 +161,24 @@ def _block(
                 return channel_mix(g, params, own.mlp, layer, x, states)
             return mlp(g, params, own.mlp, layer, x, use=own.extra(SharedUse))
 
+    def over_tokens(part: Stream, conv: str) -> Stream:
+        """What a sublayer gives, convolved where the layer does that."""
+        convs = own.extra(SublayerConvs)
+        if convs is None:
+            return part
+        with g.scope(conv):
+            found = fixed_states(kv, layer, convs, config.hidden_size)
+            (state,) = (each for each in found if each.past == past_name(conv, layer))
+            return Stream(NONE, convolved(g, params, f"{name}.{conv}", _made(g, part), state))
+
     with g.scope(name):
         match config.block_of(layer):
             case "sequential":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
-                mixed = attend(x)
+                mixed = over_tokens(attend(x), ATTENTION_CONV)
                 x, residual = norm(g, params, config, replace(mixed, residual=residual), f"{name}.mlp_norm")
-                return replace(think(x, residual), residual=residual, others=mixed.others)
+                made = over_tokens(think(x, residual), MLP_CONV)
+                return replace(made, residual=residual, others=mixed.others)
             case "sandwich":
                 x, residual = norm(g, params, config, stream, f"{name}.attn_norm")
                 post = _post_norm(g, params, config, attend(x), f"{name}.attn_post_norm")
@@ -209,6 +234,15 @@ def _block(
                     read = _post_norm(g, params, config, attend(both, alone=True), f"{name}.mlp_norm")
                     x = g.op.Add(x, linear(g, params.matrix(f"{name}.linear"), _made(g, think(read, x))))
                 return replace(mix(normalized(g, params, config.norm, x, f"{name}.norm")), residual=residual)
+            case "over_blocks" | "over_blocks_apart":
+
+                def attended(inputs: Sequence[Value]) -> Value:
+                    return _made(g, over_tokens(attend(*inputs), ATTENTION_CONV))
+
+                def thought(x: Value) -> Value:
+                    return _made(g, over_tokens(think(x, x), MLP_CONV))
+
+                return over_blocks(g, params, config, layer, stream, Sublayers(attended, thought))
 
 
 def _post_norm(g: GraphBuilder, params: Parameters, config: DecoderConfig, part: Stream, module: str) -> Value:
@@ -239,6 +273,9 @@ def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, str
     if altup := config.extra(AltUp):
         with g.scope("altup"):
             stream = Stream(merged(g, params, config, altup, (added(g, stream), *stream.others)))
+    if blocks := config.layers[-1].extra(BlockResidual):
+        with g.scope("taken"):
+            stream = Stream(final_sum(g, params, config, blocks, stream))
     return norm(g, params, config, stream, "final_norm")[0] if config.final_norm else added(g, stream)
 
 

@@ -3,7 +3,7 @@
 Arrays [b, t, size] go from layer to layer. The hidden states are their first columns: in a model with several residual
 streams the first of them, which the others follow. Behind them are, where the model has them, what each layer takes of
 embeddings of its own, a second stream that begins at a layer, such as the values of RWKV's first one or a state space's
-output that later layers read, and the keys and values that later layers read.
+output that later layers read, the sums of blocks of layers, and the keys and values that later layers read.
 """
 
 from dataclasses import replace
@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.block_residual import BlockResidual
 from edgegen_export.architecture.components.mamba1 import Mamba1
+from edgegen_export.architecture.components.pass_messages import PassMessages
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.components.time_mix import TimeMix
@@ -39,6 +41,8 @@ class Carried:
         if second := _second_width(config):
             self._others.append(_SECOND)
             widths[_SECOND] = second
+        self._others += (kept := [f"kept stream {k}" for k in range(_kept_streams(config))])
+        widths |= dict.fromkeys(kept, config.hidden_size)
         for i in config.sources:
             widths |= dict.fromkeys(_kept(i), attentions[i].kv_width)
         places = pairwise(accumulate(widths.values(), initial=0))
@@ -74,7 +78,7 @@ class Carried:
         """What the next layer takes: x with the streams behind the layer, and with the keys and values that it made, if
         others read them."""
         hidden = added(g, stream)
-        made = {_HIDDEN: hidden, **dict(zip(self._others, stream.others, strict=True))}
+        made = {_HIDDEN: hidden, **dict(zip(self._others, stream.others, strict=False))}
         if _kept(layer)[0] in self._places:
             made |= zip(_kept(layer), step.kept[layer], strict=True)
         if self._places.keys() == made.keys():
@@ -95,6 +99,15 @@ def _second_width(config: DecoderConfig) -> int:
         return memory.inner
     starts = any(start.second for layer in config.layers if (start := layer.extra(PassStart)))
     return config.hidden_size if starts or any(isinstance(layer.mixer, TimeMix) for layer in config.layers) else 0
+
+
+def _kept_streams(config: DecoderConfig) -> int:
+    """How many streams layers keep for later ones, each from one layer on."""
+    last, messages = config.layers[-1].extra(BlockResidual), config.layers[-1].extra(PassMessages)
+    if last is None:
+        return 0
+    kept = last.kept + (messages is not None and messages.start is not None)
+    return kept + (last.begins == kept)
 
 
 def _part(layer: int) -> str:

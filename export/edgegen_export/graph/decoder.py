@@ -19,6 +19,7 @@ from edgegen.bundle.manifest import (
 from edgegen_export.architecture.components.attention import QueryScale
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.components.relative_attention import RelativeAttention
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
@@ -29,6 +30,7 @@ from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import per_layer_inputs, table_rows
 from edgegen_export.graph.query_scale import query_scale
+from edgegen_export.graph.relative_attention import distances
 from edgegen_export.graph.stream import Stream, added
 
 HIDDEN_STATES = "hidden_states"
@@ -257,7 +259,13 @@ def step_inputs(
     for scale in dict.fromkeys(one.query_scale for one in config.attentions.values() if one.query_scale):
         with g.scope("query_scale"):
             scales[scale] = query_scale(g, scale, positions, config.max_positions)
-    return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scales)
+    apart = dict[tuple[str, int], Value]()
+    relative = [own for own in config.attentions.values() if isinstance(own, RelativeAttention)]
+    for name, extent in dict.fromkeys((_class_name(own.window), own.extent) for own in relative):
+        if name in lengths:
+            with g.scope("distances"):
+                apart[name, extent] = distances(g, ids, lengths[name], extent)
+    return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scales, distances=apart)
 
 
 def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:

@@ -6,7 +6,7 @@ expert.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgegen_export.architecture.components.experts import EXPERT_SCALES, Experts, SwiGLU
 from edgegen_export.architecture.components.mlp import MLP
@@ -15,7 +15,8 @@ from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.mlp import activation, fused_experts, mlp, router_scores
 from edgegen_export.graph.parameters import FloatMatrix, Matrix, Parameters
-from edgegen_export.graph.routing import chosen_experts, normalizing_sum
+from edgegen_export.graph.routing import chosen_experts, fused_routing, normalizing_sum
+from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, normalized
 
 
@@ -39,7 +40,8 @@ def expert_mlp(
     """``Σ p[e] · mlp[e](x)`` over the experts e that the router chooses.
 
     A shared expert adds ``shared(x)``, or ``sigmoid(shared_gate(x)) · shared(x)``. With norms of their own, it is
-    ``norm(shared(x)) + norm(Σ p[e] · mlp[e](norm(residual)))``, and the router takes ``norm(residual)`` too.
+    ``norm(shared(x)) + norm(Σ p[e] · mlp[e](norm(residual)))``, and the router takes ``norm(residual)`` too. Shared
+    experts that the router weighs are parts of it, side by side.
     """
     name = f"layers.{layer}"
     routed = normalized(g, params, config.norm, residual, f"{name}.router_norm") if experts.own_norms else x
@@ -47,8 +49,10 @@ def expert_mlp(
     scores = router_scores(g, params, config, experts, layer, routed)
     if experts.latent:
         taken = linear(g, params.matrix(f"{name}.latent_in"), taken, params.bias(f"{name}.latent_in"))
+    of_shared = NONE
     if experts.fused:
-        result = fused_experts(g, params, experts, layer, taken, scores)
+        routing = fused_routing(g, params, experts, layer, scores)
+        result, of_shared = fused_experts(g, params, experts, layer, taken, routing), routing.shared
     else:
         result = _sorted_experts(g, params, config, experts, layer, taken, _chosen(g, params, experts, layer, scores))
     if experts.latent:
@@ -57,7 +61,8 @@ def expert_mlp(
         result = normalized(g, params, config.norm, result, f"{name}.expert_post_norm")
     if not experts.shared_width:
         return Stream(NONE, result)
-    shared = mlp(g, params, MLP(experts.shared_width, experts.activation, experts.gated), layer, x, name="shared")
+    own = MLP(experts.shared_width, experts.activation, experts.gated)
+    shared = mlp(g, params, own, layer, x, name="shared", weights=of_shared)
     value, bias = shared.delta, shared.bias
     if bias and (experts.shared_gated or experts.own_norms):
         value, bias = g.op.Add(value, g.weight(bias)), None
@@ -73,6 +78,7 @@ def _chosen(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, s
     """The experts that the router's ``scores`` [b, t, experts] choose for each token, their weights without the
     scaling, which is in the experts."""
     routing = experts.routing
+    assert not routing.shared, "only the fused operator's routing weighs shared experts"
     likely = g.op.Softmax(scores, axis=-1) if routing.scores == "softmax" else g.op.Sigmoid(scores)
     numbers = chosen_experts(g, params, experts, layer, scores if routing.choice_by_logits else likely)
     weights = g.op.GatherElements(likely, numbers, axis=-1)
@@ -96,7 +102,7 @@ def _sorted_experts(
 ) -> Value:
     """``Σ weight · mlp[e](x)`` of each token's experts: the pairs of token and expert, sorted by expert, are split into
     the rows of each, of which many have none."""
-    assert experts.glu == SwiGLU(), "only the fused operator clips gates"
+    assert replace(experts.glu, softcaps=None) == SwiGLU(), "only the fused operator clips gates"
     per_token, width = experts.per_token, experts.latent or config.hidden_size
     matrices = params.single_experts(f"layers.{layer}.mlp", experts.count)
     numbers = g.op.Reshape(chosen.numbers, g.axes(-1))
@@ -114,7 +120,7 @@ def _sorted_experts(
     wide = product(g.op.Gather(g.op.Reshape(x, g.axes(-1, width)), tokens, axis=0), lambda both: both[0])
     if experts.gated:
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 1, "num_outputs": 2})
-        hidden = g.op.Mul(activation(g, params, experts.activation, layer, gate), up)
+        hidden = g.op.Mul(_activated(g, params, experts, layer, gate), _capped(g, experts, 1, up))
     else:
         hidden = activation(g, params, experts.activation, layer, wide)
     given = product(hidden, lambda both: both[1])
@@ -122,6 +128,17 @@ def _sorted_experts(
     of_tokens = g.op.Gather(given, places, axis=0)  # [b, t, k, width]
     weighted = g.op.Mul(of_tokens, g.op.Unsqueeze(chosen.weights, g.axes(3)))
     return g.op.Squeeze(_sum(g, weighted, 2, per_token), g.axes(2))
+
+
+def _activated(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, gate: Value) -> Value:
+    if experts.glu.softcaps is None:
+        return activation(g, params, experts.activation, layer, gate)
+    return g.op.Mul(_capped(g, experts, 0, gate), g.op.Sigmoid(gate))
+
+
+def _capped(g: GraphBuilder, experts: Experts, which: int, x: Value) -> Value:
+    """The gate or what is multiplied with it, softcapped where the experts do that."""
+    return softcap(g, experts.glu.softcaps[which], x) if experts.glu.softcaps else x
 
 
 def _smallest(g: GraphBuilder, x: Value, count: Value) -> Value:

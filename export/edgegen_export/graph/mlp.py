@@ -13,7 +13,7 @@ from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphB
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
 from edgegen_export.graph.reductions import mean, mean_square
-from edgegen_export.graph.routing import fused_routing
+from edgegen_export.graph.routing import FusedRouting
 from edgegen_export.graph.shared_block import with_updated_mlp
 from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, normalized
@@ -47,11 +47,12 @@ def mlp(
     *,
     name: str = "mlp",
     use: SharedUse | None = None,
+    weights: Value = NONE,
 ) -> Stream:
     """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``.
 
     Of the gate, only what is above the layer's cutoff is activated, where it has one; a sub-norm stands before
-    ``down``. ``use``: of a shared MLP.
+    ``down``. ``use``: of a shared MLP. ``weights`` [b, t, n]: of n equal parts of what ``down`` takes.
     """
     module = f"layers.{layer}.{name}"
     if own.gated:
@@ -65,6 +66,10 @@ def mlp(
         hidden = activation(g, params, own.activation, layer, up)
     if own.sub_norm:
         hidden = normalized(g, params, own.sub_norm, hidden, f"{module}.sub_norm")
+    if weights:
+        parts = g.op.Concat(g.op.Shape(weights), g.axes(-1), axis=0)
+        weighed = g.op.Mul(g.op.Reshape(hidden, parts), g.op.Unsqueeze(weights, g.axes(3)))
+        hidden = g.op.Reshape(weighed, g.axes(0, 0, own.width))
     down = linear(g, params.matrix(f"{module}.down"), hidden)
     return Stream(NONE, down, params.bias(f"{module}.down"))
 
@@ -76,11 +81,11 @@ def _above(g: GraphBuilder, x: Value, cutoff: float, width: int) -> Value:
     return g.op.Relu(g.op.Sub(apart, g.op.Mul(deviation, g.constant(np.array(cutoff, np.float32)))))
 
 
-def fused_experts(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, x: Value, scores: Value) -> Value:
-    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that ``scores`` [b, t, experts], the router's,
-    choose, by their weights p."""
+def fused_experts(
+    g: GraphBuilder, params: Parameters, experts: Experts, layer: int, x: Value, weights: FusedRouting
+) -> Value:
+    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that the ``weights`` p choose."""
     module = f"layers.{layer}.mlp"
-    weights = fused_routing(g, params, experts, layer, scores)
     gate_up, down = params.experts(module, experts.count)
     bias_gate_up, bias_down = params.expert_biases(module, experts.count)
     rows = g.op.Reshape(weights.logits, g.axes(-1, experts.count))
@@ -106,9 +111,11 @@ def fused_experts(g: GraphBuilder, params: Parameters, experts: Experts, layer: 
 def router_scores(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
 ) -> Value:
-    """[b, t, experts]. The router stays float32: it is small, and its choice matters much."""
+    """[b, t, experts], those of shared ones behind the others. The router stays float32: it is small, and its choice
+    matters much."""
     module = f"layers.{layer}.mlp.router"
-    router = FloatMatrix(params.vector(f"{module}.weight"), experts.count, config.hidden_size)
+    rows = experts.count + experts.routing.shared
+    router = FloatMatrix(params.vector(f"{module}.weight"), rows, config.hidden_size)
     logits = linear(g, router, x, params.bias(module))
     return softcap(g, experts.routing.softcap, logits) if experts.routing.softcap else logits
 

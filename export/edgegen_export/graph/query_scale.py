@@ -11,6 +11,15 @@ def query_scale(g: GraphBuilder, scale: QueryScale, positions: Value, max_positi
 
     It is read from a table: the logarithm of a vector depends on where it is cut, in its last bits.
     """
+    if scale.smooth:
+        # Before the position ``original`` the factor is 1, so the table begins there.
+        first = min(scale.original, max_positions) - 1
+        counts = np.arange(first + 1, max_positions + 1, dtype=np.float32)
+        shares = np.maximum(counts / np.float32(scale.original), np.float32(1))
+        table = np.float32(1) + np.float32(scale.beta) * np.log(shares)
+        beyond = g.op.Sub(positions, g.constant(np.array(first, np.int64)))
+        which = g.op.Max(beyond, g.constant(np.array(0, np.int64)))
+        return g.op.Unsqueeze(g.op.Gather(g.constant(table, f"query scale {scale}"), which), g.axes(2))
     steps = np.arange(-(-max_positions // scale.original), dtype=np.float32)
     table = np.float32(1) + np.float32(scale.beta) * np.log(np.float32(1) + steps)
     which = g.op.Div(positions, g.constant(np.array(scale.original, np.int64)))

@@ -23,17 +23,26 @@ _NEVER = -1e30
 @dataclass(frozen=True, slots=True)
 class FusedRouting:
     """``logits`` [b, t, experts] for the operator, whose weights add up to one; ``factor`` [b, t, 1]: what their
-    experts' sum is to be multiplied with, left out where it is 1."""
+    experts' sum is to be multiplied with, left out where it is 1; ``shared`` [b, t, shared]: the weights of shared
+    experts that the router weighs."""
 
     logits: Value
     factor: Value
+    shared: Value = NONE
 
 
 def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, logits: Value) -> FusedRouting:
     """What the router's ``logits`` [b, t, experts] ask for, but for the scaling, which is in the experts."""
     routing = experts.routing
     by_sigmoid = routing.scores == "sigmoid"
+    beside = NONE
+    if routing.shared:
+        widths = g.axes(experts.count, routing.shared)
+        logits, beside = g.node("Split", [logits, widths], 2, attributes={"axis": 2})
     asked = negative_softplus(g, g.op.Neg(logits)) if by_sigmoid else logits
+    assert not beside or (routing.choice_bias and by_sigmoid), (
+        "shared experts are weighed with those that a bias chooses"
+    )
     if routing.by_scores and experts.normalized and not routing.epsilon and not routing.least_sum:
         return FusedRouting(asked, NONE)
     if routing.by_scores:
@@ -46,8 +55,14 @@ def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: 
     never = g.op.Expand(g.constant(np.array(_NEVER, np.float32)), g.op.Shape(asked))
     # Stock Sigmoid is not exact enough near 0 to be divided by.
     weights = g.op.Exp(best) if by_sigmoid else g.op.GatherElements(scores, chosen, axis=-1)
-    factor = _factor(g, experts, g.op.ReduceSum(weights, g.axes(-1)))
-    return FusedRouting(g.op.ScatterElements(never, chosen, best, axis=-1), factor)
+    total = g.op.ReduceSum(weights, g.axes(-1))
+    if not beside:
+        factor = _factor(g, experts, total)
+        return FusedRouting(g.op.ScatterElements(never, chosen, best, axis=-1), factor)
+    routed = g.op.ScatterElements(never, chosen, best, axis=-1)
+    of_shared = g.op.Exp(negative_softplus(g, g.op.Neg(beside)))
+    whole = g.op.Add(total, g.op.ReduceSum(of_shared, g.axes(-1)))
+    return FusedRouting(routed, g.op.Div(total, whole), g.op.Div(of_shared, whole))
 
 
 def chosen_experts(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, scores: Value) -> Value:

@@ -37,18 +37,29 @@ def convolved(g: GraphBuilder, params: Parameters, module: str, x: Value, state:
 
     The state [b, w - 1, d] is x of the last tokens.
     """
-    shape, width = ["batch", *state.shape], state.shape[0] + 1
-    seen = g.op.Concat(g.input(state.past, "float32", shape), x, axis=1)  # [b, w - 1 + t, d]
-    present = g.op.Slice(seen, g.axes(-state.shape[0]), g.axes(np.iinfo(np.int64).max), g.axes(1))
-    g.output(state.present, present, "float32", shape)
+    seen, width = with_last_tokens(g, x, state), state.shape[0] + 1
     tokens = g.op.Shape(x, start=1, end=2)
     kernel = g.weight(params.vector(f"{module}.weight"))  # [d, 1, w]
     total = None
     for k in range(width):
-        shifted = g.op.Slice(seen, g.axes(k), g.op.Add(tokens, g.axes(k)), g.axes(1))
+        earlier = shifted(g, seen, tokens, k)
         tap = g.op.Reshape(g.op.Gather(kernel, g.constant(np.array(k, np.int64)), axis=2), g.axes(-1))
-        product = g.op.Mul(shifted, tap)
+        product = g.op.Mul(earlier, tap)
         total = g.op.Add(total, product) if total else product
     assert total, "a convolution has a width"
     bias = params.bias(module)
     return g.op.Add(total, g.weight(bias)) if bias else total
+
+
+def with_last_tokens(g: GraphBuilder, x: Value, state: FixedState) -> Value:
+    """x [b, t, d] behind what the state kept of it, [b, w - 1 + t, d]; the state becomes the last tokens of both."""
+    shape = ["batch", *state.shape]
+    seen = g.op.Concat(g.input(state.past, "float32", shape), x, axis=1)
+    present = g.op.Slice(seen, g.axes(-state.shape[0]), g.axes(np.iinfo(np.int64).max), g.axes(1))
+    g.output(state.present, present, "float32", shape)
+    return seen
+
+
+def shifted(g: GraphBuilder, seen: Value, tokens: Value, first: int) -> Value:
+    """As many of what is ``seen`` [b, w - 1 + t, d] as there are new ``tokens`` [1], from ``first`` on."""
+    return g.op.Slice(seen, g.axes(first), g.op.Add(tokens, g.axes(first)), g.axes(1))

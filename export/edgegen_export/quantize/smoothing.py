@@ -49,6 +49,8 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
             pairs += after("norm", *([own.mixer] if own.mixer else []))
         case "post_norm" | "norm_after_sum" | "normed_residual" | "interpolated":
             pass  # what the matrices take is the residual stream itself
+        case "over_blocks" | "over_blocks_apart":
+            pass  # one norm may stand before several matrices, and experts take the other as it is
     return tuple(pair.within(names[pair.consumers[0]]) for pair in pairs)
 
 

@@ -139,8 +139,8 @@ class DecoderFormula:
                 return x + factor * (attention(norm(x, "attn_norm")) + mlp(norm(x, "mlp_norm")))
             case "single":
                 return x + factor * (mlp if layer.mlp_only else attention)(norm(x, "norm"))
-            case "shared_before_mixer":
-                raise ValueError("its layers have mixers, which have no formula here")
+            case "shared_before_mixer" | "over_blocks" | "over_blocks_apart":
+                raise ValueError("its layers have components that have no formula here")
 
     def linear(self, name: str, x: Array) -> Array:
         return x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0)

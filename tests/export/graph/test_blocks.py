@@ -62,8 +62,9 @@ def layers(*windows: int | None, rope: Rope | None = ROPE, scale: float = 0.25) 
 
 ROTATED = replace(PLAIN, layers=layers(None, None))
 SLOPES = (0.5, 0.25, 0.0625, 0.3)
-BLOCKS: tuple[Block, ...] = tuple(block for block in get_args(Block) if block != "shared_before_mixer")
-"""All but one whose layers have mixers."""
+OF_FAMILIES = ("shared_before_mixer", "over_blocks", "over_blocks_apart")
+BLOCKS: tuple[Block, ...] = tuple(block for block in get_args(Block) if block not in OF_FAMILIES)
+"""All but those whose layers have more than attention and MLPs: families compare them with transformers."""
 
 MODELS: dict[str, Model] = {
     "no positions": PLAIN,

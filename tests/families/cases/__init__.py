@@ -14,7 +14,7 @@ FAMILIES = (
     "dots1 solar_open sarvam_moe ernie4_5_moe hunyuan_v1_moe minimax_m2 afmoe mellum exaone_moe hy_v3 flint laguna "
     "lara_mini persimmon mpt codegen biogpt openai-gpt gpt_neox_japanese flex_olmo aria_text dbrx cohere2_moe kolibri1 "
     "jamba olmo_hybrid kimi_linear bailing_hybrid minicpm3 deepseek_v2 deepseek_v3 glm4_moe_lite youtu mistral4 "
-    "hrm_text dory diffllama zamba2 bitnet"
+    "hrm_text dory diffllama zamba2 bitnet inkling_text inkling2_text inkling2_loop_text"
 ).split()
 """The values of ``model_type``; each has a module of its own here."""
 

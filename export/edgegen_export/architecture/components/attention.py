@@ -36,10 +36,12 @@ class QKNorm:
 
 @dataclass(frozen=True, slots=True)
 class QueryScale:
-    """Queries times ``1 + beta · log(1 + ⌊position / original⌋)``, which is 1 at the first ``original`` positions."""
+    """Queries times ``1 + beta · log(1 + ⌊position / original⌋)``, which is 1 at the first ``original`` positions;
+    ``smooth``: times ``1 + beta · log(max(1, (position + 1) / original))``."""
 
     beta: float
     original: int
+    smooth: bool = False
 
 
 @dataclass(frozen=True, slots=True)

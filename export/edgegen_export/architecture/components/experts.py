@@ -18,11 +18,15 @@ EXPERT_SCALES = "mlp.router.expert_scales"
 
 @dataclass(frozen=True, slots=True)
 class SwiGLU:
-    """``(up + offset) · gate · sigmoid(alpha · gate)``; gate at most ``limit``, and up within it on both sides."""
+    """``(up + offset) · gate · sigmoid(alpha · gate)``; gate at most ``limit``, and up within it on both sides.
+
+    ``softcaps``: both factors of the sigmoid, gate and up, are ``c · tanh(x / c)``, each with its c.
+    """
 
     alpha: float = 1.0
     offset: float = 0.0
     limit: float = 1e30
+    softcaps: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ class Routing:
     ``chosen_groups`` of so many whose best scores, ``best_of_group`` in each, have the greatest sum. ``epsilon``: added
     to the sum that weights are normalized by, which is at least ``least_sum``. ``scaling``: factor of all weights,
     which is put into the experts; ``expert_scales``: a trained factor of each expert's weight. ``softcap`` c: logits
-    are ``c · tanh(logit / c)``.
+    are ``c · tanh(logit / c)``. ``shared``: so many shared experts, which are behind the others in the router, and
+    weighed with the chosen ones by sigmoids that are made to sum to one.
     """
 
     scores: Literal["softmax", "sigmoid"] = "softmax"
@@ -48,6 +53,7 @@ class Routing:
     scaling: float = 1.0
     expert_scales: bool = False
     softcap: float | None = None
+    shared: int = 0
 
     @property
     def grouped(self) -> bool:
@@ -66,10 +72,11 @@ class Experts(Component):
     by these scores; ``normalized``: the weights of the chosen experts are made to sum to one.
 
     ``width``: the intermediate size of each. ``shared_width``: that of one more, which every token uses, 0 without
-    one; ``shared_gated``: its result times the sigmoid of a gate of its own; ``shared_scaling``: a factor of its
-    result, which is put into it. ``latent``: experts take a projection to so many numbers, and what they give is
-    projected back. ``own_norms``: router and experts take the residual stream, each through a norm of its own, and what
-    the shared expert and the others give is normalized before it is summed.
+    one, or all of them side by side where the router weighs them; ``shared_gated``: its result times the sigmoid of a
+    gate of its own; ``shared_scaling``: a factor of its result, which is put into it. ``latent``: experts take a
+    projection to so many numbers, and what they give is projected back. ``own_norms``: router and experts take the
+    residual stream, each through a norm of its own, and what the shared expert and the others give is normalized before
+    it is summed.
     """
 
     count: int
@@ -95,7 +102,8 @@ class Experts(Component):
     @property
     def fused(self) -> bool:
         """Whether one operator computes them: if they are gated with SiLU, and weighed by what the router says."""
-        return self.gated and self.activation == "silu" and not self.routing.expert_scales
+        plain = self.gated and self.activation == "silu" and not self.glu.softcaps
+        return plain and not self.routing.expert_scales
 
     @property
     def stacks(self) -> tuple[Modules, Modules]:
@@ -116,7 +124,7 @@ class Experts(Component):
     def matrices(self, hidden: int) -> Shapes:
         latent, wide = self.latent, self.shared_width
         return {
-            "mlp.router": (self.count, hidden),
+            "mlp.router": (self.count + self.routing.shared, hidden),
             **mlp_matrices("mlp", latent or hidden, self.width, gated=self.gated, count=self.count),
             **({"latent_in": (latent, hidden), "latent_out": (hidden, latent)} if latent else {}),
             **(mlp_matrices("shared", hidden, wide, gated=self.gated) if wide else {}),
@@ -134,4 +142,5 @@ class Experts(Component):
     def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
         """The routing's scaling in the experts, the shared one's in it."""
         scale(tensors, (f"{layer}mlp.down",), self.routing.scaling)
-        scale(tensors, (f"{layer}shared.down",) if self.shared_width else (), self.shared_scaling)
+        shared = self.routing.scaling if self.routing.shared else self.shared_scaling
+        scale(tensors, (f"{layer}shared.down",) if self.shared_width else (), shared)
