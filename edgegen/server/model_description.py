@@ -7,11 +7,12 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.chat import ChatTemplate, Conversation
 from edgegen.errors import EdgegenError
 from edgegen.generation.fill import fill_tokens
+from edgegen.tokenizer.compiled_format import COMPILED, added_tokens
 
 
 def capabilities(bundle: Bundle, template: ChatTemplate | None = None) -> list[str]:
     """What a model can do, in ollama's words: completion, tools, thinking, embedding, insert."""
-    manifest, found = bundle.manifest, ["completion"]
+    found = ["completion"]
     with_tools = Conversation([{"role": "user", "content": ""}], tools=({},))
     try:
         template = template or ChatTemplate.from_bundle(bundle)
@@ -23,11 +24,18 @@ def capabilities(bundle: Bundle, template: ChatTemplate | None = None) -> list[s
     hidden = bundle.variant.hidden_states
     if hidden is not None and hidden.embedding_size is not None:
         found.append("embedding")
-    if manifest.tokenizer is not None:
-        added: list[dict[str, Any]] = bundle.json(manifest.tokenizer).get("added_tokens") or []
-        if fill_tokens({token["content"]: token for token in added}):
-            found.append("insert")
+    if fill_tokens({token["content"]: token for token in _added_tokens(bundle)}):
+        found.append("insert")
     return found
+
+
+def _added_tokens(bundle: Bundle) -> list[dict[str, Any]]:
+    """Those of the compiled tokenizer where there is one: a vocabulary takes a tenth of a second and more to parse."""
+    name, files = bundle.manifest.tokenizer, bundle.manifest.files
+    if name is None:
+        return []
+    compiled = added_tokens(bundle.file(COMPILED), files[name].sha256) if COMPILED in files else None
+    return bundle.json(name).get("added_tokens") or [] if compiled is None else compiled
 
 
 def description(bundle: Bundle) -> Mapping[str, Any]:

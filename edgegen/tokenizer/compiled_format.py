@@ -4,8 +4,10 @@ A header, and sections whose offsets are multiples of 8; all numbers are little-
 them.
 """
 
+import json
 import struct
-from typing import NamedTuple, Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 COMPILED = "tokenizer.compiled"
 """Its name in a bundle, beside ``tokenizer.json``."""
@@ -92,6 +94,19 @@ def file_of(flags: int, source: bytes, classes: int, sections: dict[str, bytes])
         offset += len(parts[-1])
     header = _HEADER.pack(MAGIC, VERSION, flags, source, classes, 0, *numbers)
     return b"".join([header, bytes(-len(header) % 8), *parts])
+
+
+def added_tokens(path: Path, sha256: str) -> list[dict[str, Any]] | None:
+    """The added tokens in the file at ``path``, which was made of a ``tokenizer.json`` with that hash; None if not."""
+    try:
+        data = path.read_bytes()
+        header = Header.read(data)
+        if header is None or header.source.hex() != sha256:
+            return None
+        offset, size = header.sections["details"]
+        return json.loads(data[offset : offset + size])["added_tokens"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def hash_of(token: bytes) -> int:

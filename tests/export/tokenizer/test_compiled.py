@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from edgegen.errors import UsageError
 from edgegen.model.kernels import kernel_library
 from edgegen.tokenizer import COMPILED, StreamingDetokenizer, Tokenizer
-from edgegen.tokenizer.compiled_format import ACCEPTS, DEAD
+from edgegen.tokenizer.compiled_format import ACCEPTS, DEAD, added_tokens
 from edgegen_export.tokenizer.character_classes import CODE_POINTS, digits, folded, members
 from edgegen_export.tokenizer.compiled import UncompiledError, compiled, compiled_form
 from edgegen_export.tokenizer.components import Component, byte_level, chain, isolated, template
@@ -219,6 +219,15 @@ class TestOtherFiles:
         for sha256, opens in ((right, True), ("0" * 64, False)):
             found = Tokenizer.from_compiled(tmp_path / COMPILED, source, sha256, LIBRARY)
             assert (found is not None) == opens
+
+    def test_added_tokens_are_told_without_the_vocabulary(self, tmp_path: Path) -> None:
+        content = byte_level_tokenizer()
+        both(content, tmp_path)
+        right = hashlib.sha256((tmp_path / "tokenizer.json").read_bytes()).hexdigest()
+        assert added_tokens(tmp_path / COMPILED, right) == content["added_tokens"]
+        assert added_tokens(tmp_path / COMPILED, "0" * 64) is None
+        assert added_tokens(tmp_path / "none", right) is None
+        assert added_tokens(tmp_path / "tokenizer.json", right) is None
 
     def test_a_missing_or_empty_file_and_other_code_are_none(self, tmp_path: Path) -> None:
         assert LIBRARY is not None
