@@ -97,7 +97,7 @@ def main() -> None:
     graphs = OneSession(bundle.file(variant.prefill), options.threads)
     runner = InPlaceRunner(graphs, variant, VOCABULARY, CONTEXT)
     caches = {"windows": runner.new_cache(), "everything": KVCache(variant.kv, CONTEXT)}
-    print(windows_of(variant.kv, second_level_cache()))
+    print(windows_of(variant.kv, second_level_cache(), kernels=graphs.attends_batches))
     ids = np.random.default_rng(1).integers(0, VOCABULARY, CONTEXT)
     for length in (900, 3500):
         filled = {name: fill(runner, cache, ids[:length]) for name, cache in caches.items()}

@@ -14,6 +14,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant
 from edgegen.graph.external_data import bytes_read
 from edgegen.model.interfaces import make_runner
+from edgegen.model.kernels import runs_kernels
 from edgegen.model.loading import open_graphs, open_tokenizer
 from edgegen.model.ort_session import runtime_version
 from edgegen.model.sliding_window import bytes_needed, windows_of
@@ -73,13 +74,14 @@ def measure(
         context = plan.contexts[0]
         return Batch(rows, context, workbench.decode(rows, context, plan.steps).whole)
 
+    windows = windows_of(variant.kv, second_level_cache(), kernels=runs_kernels(options.kernels))
     return Round(
         onnxruntime=runtime_version(),
         load_seconds=load_seconds,
         first_token_seconds=None,
         memory_bytes=None if memory is None or bare is None else memory - bare,
         peak_bytes=peak,
-        kv_bytes=bytes_needed(variant.kv, windows_of(variant.kv, second_level_cache()), longest + 1),
+        kv_bytes=bytes_needed(variant.kv, windows, longest + 1),
         spin_seconds=spin_seconds,
         idle_cpu=idle / _IDLE_SECONDS,
         prefill=_each(plan.prefill, lambda tokens: Prefill(tokens, workbench.prefill(tokens)), on_part),

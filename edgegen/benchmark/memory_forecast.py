@@ -129,7 +129,8 @@ def activation_bytes(hidden_size: int, vocab_size: int, *, chunk: int, batch: in
 def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
     """A function that gives the bytes of KV cache of one sequence, by its tokens: what the engine reserves for it."""
     kv = bundle.variant_with(options.kv).kv
-    windows, checkpoints = windows_of(kv, second_level_cache()), checkpoint_bytes(kv)
+    windows = windows_of(kv, second_level_cache(), kernels=runs_kernels(options.kernels))
+    checkpoints = checkpoint_bytes(kv)
     head = bundle.manifest.mtp if uses_mtp_head(bundle, options) else None
     of_head = 0 if head is None else head.kv.bytes_per_token
     return lambda tokens: bytes_needed(kv, windows, tokens) + checkpoints + of_head * tokens

@@ -69,7 +69,7 @@ class InPlaceRunner:
 
     def new_cache(self, budget: int | None = None) -> KVCache:
         """An empty cache, which grows to ``budget`` bytes at most."""
-        windows = windows_of(self._variant.kv, second_level_cache())
+        windows = windows_of(self._variant.kv, second_level_cache(), kernels=self._graphs.attends_batches)
         return KVCache(self._variant.kv, self.max_context, self._steps.clear, windows, budget, self._pending)
 
     def close(self) -> None:

@@ -43,15 +43,16 @@ class SlidingWindow(NamedTuple):
         return max(0, held - self.size - BEHIND - self.step)
 
 
-def window_step(dtype: KVDtype, head_dims: Iterable[int], l2_cache: int | None) -> int:
+def window_step(dtype: KVDtype, head_dims: Iterable[int], l2_cache: int | None, *, kernels: bool) -> int:
     """What bases are multiples of, for layers with heads of these sizes, on a machine with ``l2_cache`` bytes of it.
 
-    The attention operator's blocks of keys (onnxruntime 1.31, ``gqa_attention_base.h``): a quarter of the second-level
-    cache, for a float32 KV cache. In float32, single tokens and capped scores are not taken in blocks; their
-    matrix products are, of 128 positions or more for narrow heads (``MlasSgemm``). int8 ones go in fours. Our kernels,
-    which alone run int4, join parts of 256 keys.
+    Keys are summed block by block: a base that is no multiple of a block would give other bits than one that is.
+    ``kernels``: ours, which join parts of 256 keys, compute all attention. The blocks of ONNX Runtime's operator (1.31,
+    ``gqa_attention_base.h``) are a quarter of the second-level cache, for a float32 KV cache. In float32, single tokens
+    and capped scores are not taken in blocks; their matrix products are, of 128 positions or more for narrow heads
+    (``MlasSgemm``). int8 ones go in fours.
     """
-    if dtype == "int4":
+    if kernels:
         return _PART
     return math.lcm(*(_blocks(dtype, head_dim, l2_cache or _UNKNOWN_L2) for head_dim in head_dims))
 
@@ -68,11 +69,11 @@ def _blocks(dtype: KVDtype, head_dim: int, l2_cache: int) -> int:
     return math.lcm(attention, product)
 
 
-def windows_of(kv: KVSpec, l2_cache: int | None) -> dict[str, SlidingWindow]:
-    """The window of each cache class that has one, by its name."""
+def windows_of(kv: KVSpec, l2_cache: int | None, *, kernels: bool) -> dict[str, SlidingWindow]:
+    """The window of each cache class that has one, by its name; arguments as for :func:`window_step`."""
     dims = {name: {layer.head_dim for layer in kv.layers if layer.cache_class == name} for name in kv.classes}
     return {
-        name: SlidingWindow(kv_class.window, window_step(kv.dtype, dims[name], l2_cache))
+        name: SlidingWindow(kv_class.window, window_step(kv.dtype, dims[name], l2_cache, kernels=kernels))
         for name, kv_class in kv.classes.items()
         if kv_class.window is not None
     }

@@ -31,7 +31,7 @@ class _ScratchRunner(InPlaceRunner):
         self._scratch = scratch
 
     def new_cache(self, budget: int | None = None) -> KVCache:
-        windows = windows_of(self._variant.kv, second_level_cache())
+        windows = windows_of(self._variant.kv, second_level_cache(), kernels=self._graphs.attends_batches)
         return _ScratchCache(
             self._scratch, self._variant.kv, self.max_context, self._steps.clear, windows, budget, self._pending
         )

@@ -62,18 +62,19 @@ def test_a_slide_copies_little_for_each_token_it_makes_room_for(window: SlidingW
     ],
 )
 def test_steps_are_whole_blocks_of_the_operator(dtype: KVDtype, head_dim: int, l2: int | None, step: int) -> None:
-    assert window_step(dtype, [head_dim], l2) == step
+    assert window_step(dtype, [head_dim], l2, kernels=False) == step
+    assert window_step(dtype, [head_dim], l2, kernels=True) == 256
 
 
 def test_a_step_suits_all_heads_of_its_class() -> None:
-    assert window_step("int8", [64, 96], MIB) == math.lcm(512, 4 * 341)
+    assert window_step("int8", [64, 96], MIB, kernels=False) == math.lcm(512, 4 * 341)
 
 
 def test_each_class_with_a_window_has_its_own() -> None:
     layer = KVLayer("near", 1, 256, "pk", "pv", "rk", "rv")
     classes = {name: CacheClass(size, f"s.{name}", f"t.{name}") for name, size in {"near": 512, "all": None}.items()}
     kv = KVSpec("float32", "in_place", classes, (layer, replace(layer, cache_class="all", head_dim=64)))
-    assert windows_of(kv, MIB) == {"near": SlidingWindow(512, 128)}
+    assert windows_of(kv, MIB, kernels=False) == {"near": SlidingWindow(512, 128)}
 
 
 def test_memory_grows_with_the_text_until_the_windows_are_full() -> None:
