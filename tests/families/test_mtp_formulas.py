@@ -1,5 +1,6 @@
 """Multi-token prediction heads against formulas in NumPy, where transformers 4 has no layer like theirs."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener, export_to, random_ids
 from tests.export.checkpoint.layouts import write_safetensors
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of
 from tests.families.mtp_formulas import FORMULAS, Formula
 from tests.families.mtp_heads import head_runner, run_head
 
@@ -55,6 +58,31 @@ def test_texts_are_the_models_own_with_a_quantized_head(subject: Subject, tmp_pa
         found = llm.generate(prompt, max_new_tokens=40, eos_token_id=())
     assert found.speculation.proposed
     assert found.token_ids == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("ernie4_5_moe: base", "model.mtp_linear_proj.0.weight"),
+        ("minimax_m2: base", "model.layers.{n}.eh_proj.weight"),
+    ],
+)
+def test_a_head_whose_formula_is_not_known_is_named(case: str, name: str, tmp_path: Path) -> None:
+    model = checkpoint_of(next(one for one in CASES if str(one) == case), tmp_path / "checkpoint")
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    tensors = {key: one.read() for key, one in open_safetensors(model / "model.safetensors").items()}
+    size, layers = config["hidden_size"], config["num_hidden_layers"]
+    beside = {name.replace("{n}", str(layers)): np.ones((size, 2 * size), np.float32)}
+    write_safetensors(model / "with_head", {**tensors, **beside}).replace(
+        model / "model.safetensors"
+    )  # which is mapped
+    heard = Listener()
+    export(str(model), tmp_path / "bundle", scheme="fp32", progress=heard)
+    [warning] = [one for one in heard.warnings if "multi-token" in one]
+    (found,) = (key.removeprefix("model.") for key in beside)
+    assert warning == (
+        f"its multi-token prediction head is left out: {found}: heads of {config['model_type']} are not read"
+    )
 
 
 def test_a_head_of_other_layers_is_left_out_and_named(subject: Subject, tmp_path: Path) -> None:

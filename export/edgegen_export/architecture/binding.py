@@ -97,7 +97,8 @@ def bind_draft_head(
         drafts = set(found) - set(_without_drafts(architecture, config, _without_prefix(architecture, theirs)[0]))
         if not drafts:
             return {}, ""
-        return {}, f"{min(drafts)} and {len(drafts) - 1} more: heads of {architecture.model_types[0]} are not read"
+        more = f" and {len(drafts) - 1} more" if len(drafts) > 1 else ""
+        return {}, f"{min(drafts)}{more}: heads of {architecture.model_types[0]} are not read"
     own, different = head.find(config, found, bound)
     if not own:
         return {}, ""

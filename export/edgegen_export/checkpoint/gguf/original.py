@@ -99,7 +99,8 @@ def _unread_drafts(gguf: GgufFile, architecture: GgufArchitecture, drafts: range
         return f"{arch}.nextn_predict_layers = {len(drafts)}, and the file has no tensor of such a layer"
     if architecture.draft is None:
         beside = next((name for name in names if ".nextn." in name), names[0])
-        return f"{beside} and {len(names) - 1} more: heads in files of {arch} are not read"
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return f"{beside}{more}: heads in files of {arch} are not read"
     return "" if first + _DRAFT_INPUT in gguf.tensors else f"{first}{_DRAFT_INPUT}: missing"
 
 
