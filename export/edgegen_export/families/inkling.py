@@ -271,6 +271,6 @@ INKLING = Architecture(
         "logits_mup_width_multiplier": 24.0,
     },
     prefixes=("", "model.", "model.llm."),
-    ignored=(r"mtp\..*",),
+    heads=(r"mtp\..*",),
     aliases={**INKLING_ALIASES, "embedding_multiplier": "logits_mup_width_multiplier"},
 )
