@@ -196,6 +196,8 @@ def test_a_published_inkling_with_towers_is_read(tmp_path: Path) -> None:
         ("inkling_text", {"swa_num_key_value_heads": 3}, "swa_num_key_value_heads = 3 does not divide"),
         ("inkling2_text", {"n_routed_experts": 4096}, "20480 experts in all layers, at most 8192 are supported"),
         ("inkling2_loop_text", {"n_routed_experts": 1024}, "9216 experts in all layers, at most 8192 are supported"),
+        ("inkling2_text", {"scoring_func": "softmax"}, "only sigmoids weigh experts"),
+        ("inkling2_loop_text", {"n_layers_per_attn_res_block": 3}, "of multiples of n_layers_per_attn_res_block = 3"),
         ("inkling2_loop_text", {"loop_layer_index_start": 0}, "a range within the 5 layers"),
         ("inkling2_loop_text", {"loop_config": {"core_end": 6}}, "a range within the 5 layers"),
         ("inkling2_loop_text", {"loop_config": {"gain": 6}}, "gain = 6: not understood"),

@@ -1,6 +1,6 @@
 """Inkling 2 whose middle layers run several times, each time with messages of the last one.
 
-Published: Inkling 2 Mini, with a tower for pictures (12B).
+Published: Inkling 2 Mini, with a tower for pictures (26B), whose experts in NVFP4 and MXFP8 are not read yet.
 """
 
 from tests.families.cases.case import variants
@@ -26,8 +26,6 @@ CASES = variants(
         "to the last layer": {"num_hidden_layers": 4, "layer_types": ["hybrid_sliding", "hybrid"] * 2},
         "single layers": {"n_layers_per_attn_res_block": 1, "loop_layer_index_start": 3},
         "narrow gates": {"loop_gate_rank": 3},
-        "within a block": {"n_layers_per_attn_res_block": 3},
     },
-    {"within a block": {"refused": "a range within the 5 layers, of multiples of n_layers_per_attn_res_block = 3"}},
     oracles=(5,),
 )

@@ -1,6 +1,6 @@
 """Inkling: attention with a learned number for each distance, and short convolutions of keys, values and sublayers.
 
-Published: Inkling, with towers for pictures and sound (975B: 1 TB in int8, 0.6 TB in int4).
+Published: Inkling, with towers for pictures and sound (975B).
 """
 
 from tests.families.cases.case import CONTEXT, variants
