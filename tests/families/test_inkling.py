@@ -18,6 +18,7 @@ from edgegen_export.architecture.components.block_residual import BlockResidual
 from edgegen_export.architecture.components.pass_messages import PassMessages
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.inkling2 import INKLING2_LOOP
+from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, export_to, runner_of
@@ -67,6 +68,7 @@ def test_quantized_rows_are_as_if_alone_and_prefixes_are_reused(model: Model, tm
     assert_a_prefix_and_proposals_do_not_show(bundle)
 
 
+@pytest.mark.slow
 def test_rows_of_four_bits_are_as_if_alone(model: Model, tmp_path: Path) -> None:
     assert_rows_are_as_if_alone(quantized(model[0], tmp_path / "bundle", "int4"))
 
@@ -82,14 +84,15 @@ def test_rows_that_pad_the_vocabulary_are_left_out(name: str, tmp_path: Path) ->
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
-def test_every_layer_keeps_the_last_tokens_of_four_convolutions(model: Model, tmp_path: Path) -> None:
-    kv = export_to(model[0], tmp_path / "bundle").manifest.variants[0].kv
-    for layer in {state.layer for state in kv.states}:
+@pytest.mark.parametrize("name", NAMES)
+def test_every_layer_keeps_the_last_tokens_of_four_convolutions(name: str) -> None:
+    file = {**case_of(name).config, "model_type": name}
+    config = find_architecture(file, FAMILIES).read_config(file)
+    kv = kv_spec(config)
+    for layer, own in config.attentions.items():
         kinds = [(state.kind, state.window) for state in kv.states if state.layer == layer]
-        assert sorted(kinds, key=str) in (
-            [("fixed", None)] * 4 + [("growing", None)],
-            [("fixed", None)] * 4 + [("windowed", 12)],
-        )
+        assert kinds == [("fixed", None)] * 4 + [("windowed" if own.window else "growing", own.window)]
+    assert {own.window for own in config.attentions.values()} == {None, 12}
 
 
 def test_passes_begin_with_what_the_first_one_took_and_hear_the_last_one() -> None:

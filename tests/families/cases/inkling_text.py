@@ -48,7 +48,6 @@ CASES = variants(
         "wide experts": {"moe_intermediate_size": 24},
     },
     {
-        "multiplier": {"inert": "a random model's logits are given the same deviation"},
         "other experts": {"refused": "hidden_act: experts are supported with silu only"},
         "wide experts": {"refused": "moe_intermediate_size = 24: experts of this size are not supported"},
     },
