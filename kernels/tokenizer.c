@@ -353,7 +353,7 @@ static bool put_text(Encoder *e, size_t pass, size_t from, size_t to) {
   if (!tree->count) return put_text(e, pass + 1, from, to);
   size_t rest = from;
   for (size_t at = from; at < to;) {
-    Node token;
+    Node token = {.token = NONE};
     size_t end = tree->begins[e->text[at]] ? longest_token(e, tree, at, to, &token) : at;
     if (end == at) {
       at++;
