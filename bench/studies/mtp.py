@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--sequences", type=int, default=1)
-    parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--cpu-time", action="store_true", help="measure that of the process")
     parser.add_argument("--text", type=Path)
     arguments = parser.parse_args()
     if arguments.write is not None:
