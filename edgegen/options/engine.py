@@ -86,10 +86,10 @@ class EngineOptions(OptionSet):
         None,
         "Speed and memory",
         OneOf(("float32", "int8", "int4"), "'float32', 'int8' or 'int4', not"),
-        "KV cache type; int8 is 4x smaller, int4 7x.",
+        "KV cache type; int4 is 7x smaller.",
         RUNNING,
-        note="With int8 and int4, a text does not depend on how its prompt was chunked. int4 needs edgegen's "
-        "[kernels](kernels.md), and every bundle of edgegen's own graphs can have it.",
+        note="int8 is 4x smaller. With int8 and int4, a text does not depend on how its prompt was chunked. int4 needs "
+        "edgegen's [kernels](kernels.md), and every bundle of edgegen's own graphs can have it.",
         default="the bundle's",
         common=True,
     )

@@ -39,7 +39,7 @@ class TestProtocol:
         assert "--help" in completed("--")
 
     def test_choices(self) -> None:
-        assert completed("generate", "--kv", "") == ["float32", "int8"]
+        assert completed("generate", "--kv", "") == ["float32", "int8", "int4"]
         assert completed("chat", "--context-overflow", "d") == ["drop_oldest"]
         assert completed("completion", "") == ["bash", "zsh", "fish"]
 
@@ -71,7 +71,7 @@ class TestProtocol:
     ) -> None:
         monkeypatch.setenv("EDGEGEN_TEMPRATURE", "1")
         monkeypatch.setenv("EDGEGEN_KV", "int5")
-        assert completed("generate", "--kv", "i") == ["int8"]
+        assert completed("generate", "--kv", "i") == ["int8", "int4"]
         assert capfd.readouterr() == ("", "")
 
 
@@ -99,7 +99,7 @@ def test_another_shell_is_an_error(edgegen: Edgegen) -> None:
     [
         (["edgegen", "gen"], ["generate"]),
         (["edgegen", "generate", "-m", "sto"], ["stories"]),
-        (["edgegen", "generate", "--kv", ""], ["float32", "int8"]),
+        (["edgegen", "generate", "--kv", ""], ["float32", "int8", "int4"]),
         (["edgegen", "batch", "pro"], []),
     ],
 )

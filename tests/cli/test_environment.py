@@ -165,7 +165,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("name", "text", "message"),
         [
-            ("KV", "int5", "Invalid value for EDGEGEN_KV: 'int5' is not one of 'float32', 'int8'."),
+            ("KV", "int5", "Invalid value for EDGEGEN_KV: 'int5' is not one of 'float32', 'int8', 'int4'."),
             ("MAX_NEW_TOKENS", "ten", "Invalid value for EDGEGEN_MAX_NEW_TOKENS: 'ten' is not a valid int"),
             ("LOGIT_BIAS", "x", "Invalid value for EDGEGEN_LOGIT_BIAS: 'x' is no ID=BIAS"),
             ("STOP_TOKEN_IDS", "7,x", "Invalid value for EDGEGEN_STOP_TOKEN_IDS: 'x' is not a valid int"),

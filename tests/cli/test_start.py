@@ -32,7 +32,7 @@ main()
         "edgegen.cli.generate",
         "edgegen.options.generation",
         "numpy",
-        "tokenizers",
+        "onnxruntime",
     ],
 )
 def test_ctrl_c_amid_an_import_leaves_with_130(module: str) -> None:

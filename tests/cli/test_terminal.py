@@ -43,7 +43,7 @@ def test_an_export_shows_a_bar_that_goes_away(checkpoint: Path, tmp_path: Path) 
     lines = seen.decode().splitlines()
     begin = next(i for i, line in enumerate(lines) if "against the checkpoint, on 512 tokens of sample text:" in line)
     assert "weights, in " in lines[begin - 1]
-    assert lines[begin + 1].split() == ["int8-kv-int8", "int8"]
+    assert lines[begin + 1].split() == ["int8-kv-int8", "int8", "int8-kv-int4"]
     assert lines[begin + 2].startswith("mean KL, nats ")
     assert lines[-1].startswith("worst layer's relative error ")
     assert not any("%|" in line or "█" in line for line in lines[begin:])

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import KVSpec
 from edgegen.errors import OptionError
 from edgegen.model.interfaces import Runner
 from edgegen.model.kernels import runs_kernels
@@ -178,12 +179,12 @@ def assert_rows_are_alone(run: Runner[Any], case: Case) -> None:
 def assert_any_chunking_is_bit_exact(bundle: Bundle, case: Case) -> None:
     """Logits of every position and the int8 KV cache: at once, in chunks by either graph, with more threads, in a
     larger cache."""
-    ids = tokens(case, 64, seed=1)
+    ids, kv = tokens(case, 64, seed=1), bundle.variant_with("int8").kv
     runner, threaded = (runner_of(bundle, kv="int8", threads=threads) for threads in (1, 2))
-    whole, kept = walked(runner, ids, [len(ids)])
+    whole, kept = walked(runner, kv, ids, [len(ids)])
     for chunks in CHUNKINGS:
         for run, capacity in ((runner, 1), (threaded, bundle.manifest.model.max_context)):
-            logits, cache = walked(run, ids, chunks, capacity)
+            logits, cache = walked(run, kv, ids, chunks, capacity)
             np.testing.assert_array_equal(logits, whole)
             np.testing.assert_array_equal(cache, kept)
         cache, ends = runner.new_cache(), list(accumulate(chunks))
@@ -194,7 +195,7 @@ def assert_any_chunking_is_bit_exact(bundle: Bundle, case: Case) -> None:
 
 
 def walked(
-    run: Runner[Any], ids: list[int], chunks: list[int], capacity: int = 1
+    run: Runner[Any], kv: KVSpec, ids: list[int], chunks: list[int], capacity: int = 1
 ) -> tuple[Logits, NDArray[np.float32]]:
     """Decode ids in chunks; logits [t, vocab], and the final KV cache and fixed states, one after the other."""
     cache = run.new_cache()
@@ -202,6 +203,8 @@ def walked(
     logits = [
         decoded(run, cache, ids[end - count : end]) for count, end in zip(chunks, accumulate(chunks), strict=True)
     ]
-    rows = [buffer.array[0] for buffer in cache.buffers(0, 1)]
+    run.prefill(cache, 0, ids[:1])  # so that no token of the last run is pending, and all are part of the states
+    arrays = sum(layer.arrays for layer in kv.layers) + len(kv.fixed)
+    rows = [buffer.array[0] for buffer in cache.buffers(0, 1)[:arrays]]
     kept = [row[:, : len(ids)] if row.dtype == np.int8 else row for row in rows]  # keys and values have positions
     return np.concatenate(logits), np.concatenate([row.astype(np.float32).ravel() for row in kept])

@@ -22,7 +22,7 @@ ELSEWHERE = {
     *("gemma3", "gemma3n", "gemma4", "mistral3", "qwen3_5", "qwen3_5_moe", "granitemoehybrid", "bamba", "nemotron_h"),
     *("baichuan", "openelm", "internlm2", "mimo", "minicpm", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
     *("lfm2_moe", "lfm3_vl", "telechat3", "dots1", "bailing_moe", "glm4_moe", "deepseek_v2", "kimi_k2"),
-    *("orion", "qwen", "deepseek", "nanbeige", "hrm_text", "rwkv7", "iquestloopcoder", "phi4flash"),
+    *("orion", "qwen", "deepseek", "nanbeige", "hrm_text", "rwkv7", "iquestloopcoder", "phi4flash", "inkling2_text"),
 }
 """Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
 test_qwen3_5.py, test_gemma3n.py, test_gemma4.py, test_lfm.py. By default, all layers of Granite 4 and Bamba are mixers,
@@ -32,14 +32,16 @@ Ling, and writes what each layer of Gemma 4 has: test_baichuan.py, test_openelm.
 test_iquestloopcoder.py, test_minicpm.py, test_nanbeige.py, test_phi4flash.py, test_rwkv7.py, test_gemma4.py. HRM-Text's
 attention to the prompt is not causal by default, which is refused. LFM2 MoE has no kinds of layers by default:
 test_lfm.py; dots.llm1 has no number of experts, DeepSeek-V2 not that of those that a token uses, Kimi K2 is DeepSeek-V3
-by another name, and the heads of GLM-4.5 do not divide its width."""
+by another name, the heads of GLM-4.5 do not divide its width, and Inkling 2 has more experts than one graph holds:
+test_inkling.py."""
 
 LATER = {
     *("granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "lfm3", "ministral3", "qwen3_5_text"),
     *("qwen3_5_moe_text", "ministral", "cwm", "iquestcoder", "exaone", "jais2", "vaultgemma", "apertus1p5_text"),
     *("nanochat", "solar_open", "sarvam_moe", "minimax_m2", "afmoe", "mellum", "exaone_moe", "hy_v3", "flint"),
     *("laguna", "lara_mini", "cohere2_moe", "kolibri1", "minicpm3", "glm4_moe_lite", "youtu", "mistral4"),
-    *("olmo_hybrid", "kimi_linear", "bailing_hybrid", "dory", "diffllama"),
+    *("olmo_hybrid", "kimi_linear", "bailing_hybrid", "dory", "diffllama", "inkling_text"),
+    "inkling2_loop_text",
 }
 """Those that transformers 4 does not know."""
 
