@@ -9,6 +9,7 @@ import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -81,9 +82,7 @@ def compiled(data: bytes) -> bytes:
     library = LibraryBackend(cast(Any, Tokenizer).from_buffer(data))
     try:
         composed = _composes(content.get("normalizer"))
-        patterns = _splits(content.get("pre_tokenizer"))
-        alphabet = Alphabet.of(patterns)
-        automata = [moves_of(p, m, alphabet.size) for p, m in zip(patterns, alphabet.member, strict=True)]
+        alphabet, automata = _automata(json.dumps(content.get("pre_tokenizer")))
         frame = _Frame.of(content.get("post_processor"))
         vocabulary = _Vocabulary.of(content["model"], library)
     except UnsupportedPatternError as error:
@@ -105,7 +104,8 @@ def compiled(data: bytes) -> bytes:
         "trims_spans": frame.trims_spans,
         "keeps_first_space": frame.keeps_first_space,
     }
-    pages, page_numbers = np.unique(alphabet.class_of.reshape(PAGES, 256), axis=0, return_inverse=True)
+    rows = [row.tobytes() for row in alphabet.class_of.reshape(PAGES, 256)]
+    pages = {row: number for number, row in enumerate(sorted({*rows}))}
     trees = (
         _tree({i: token for i, token in library.added_tokens.items() if token.normalized == normalized})
         for normalized in (False, True)
@@ -113,14 +113,22 @@ def compiled(data: bytes) -> bytes:
     sections = {
         "details": json.dumps(details, separators=(",", ":")).encode(),
         **vocabulary.sections(),
-        "page_numbers": _bytes_of(page_numbers.reshape(-1), "<u2"),
-        "classes": pages.tobytes(),
+        "page_numbers": _bytes_of([pages[row] for row in rows], "<u2"),
+        "classes": b"".join(pages),
         "states": _bytes_of([len(moves) for moves in automata], "<u4"),
         "moves": b"".join(_bytes_of(moves, "<u2") for moves in automata),
         **dict(zip(("raw_tokens", "normalized_tokens"), trees, strict=True)),
     }
     flags = IGNORE_MERGES if content["model"].get("ignore_merges") else 0
     return file_of(flags, hashlib.sha256(data).digest(), alphabet.size, sections)
+
+
+@lru_cache(maxsize=8)
+def _automata(pre_tokenizer: str) -> tuple[Alphabet, tuple[NDArray[np.uint16], ...]]:
+    """Of a pre-tokenizer, which is JSON: an automaton for each of its patterns. Exports in one process share them."""
+    patterns = _splits(json.loads(pre_tokenizer))
+    alphabet = Alphabet.of(patterns)
+    return alphabet, tuple(moves_of(p, m, alphabet.size) for p, m in zip(patterns, alphabet.member, strict=True))
 
 
 def _agrees(made: bytes, data: bytes, library: Path) -> bool:
