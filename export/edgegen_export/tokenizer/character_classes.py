@@ -15,6 +15,8 @@ _SURROGATES = range(0xD800, 0xE000)
 _ASSIGNED = (range(0xD800), range(0xE000, 0x33480), range(0xE0000, 0xE1000))
 """Where characters have properties of their own. The others are alike, as every one of so many shows."""
 _STEP = 997
+_PIECE = 1 << 14
+"""Characters that the library is asked of at once: it answers with objects for each span."""
 
 
 @cache
@@ -81,10 +83,12 @@ def _asked(spans_of: Callable[[str], Iterable[tuple[int, int]]], *, inverted: bo
     found = np.zeros(CODE_POINTS, np.bool_)
     for step in (_STEP, 1):
         asked, rest, text = _question(step)
-        inside = np.full(len(asked), inverted)
-        for start, end in spans_of(text):
-            inside[start:end] = not inverted
-        found[asked] = inside
+        for first in range(0, len(text), _PIECE):
+            piece = "\0" + text[first : first + _PIECE]
+            inside = np.full(len(piece), inverted)
+            for start, end in spans_of(piece):
+                inside[start:end] = not inverted
+            found[asked[first : first + _PIECE]] = inside[1:]
         of_rest = found[rest[::step]]
         if of_rest.all() or not of_rest.any():
             found[rest] = of_rest[0]

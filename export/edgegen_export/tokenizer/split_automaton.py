@@ -38,15 +38,15 @@ class Alphabet:
         Raises:
             UnsupportedPatternError: they tell too many apart.
         """
-        class_of = np.zeros(CODE_POINTS, np.int64)
+        class_of = np.zeros(CODE_POINTS, np.uint16)
         for characters in (each for pattern in patterns for each in pattern.classes):
             ends = np.flatnonzero(np.diff(key := class_of * 2 + characters)) + 1
             runs = np.concatenate([[0], ends])
-            _, numbers = np.unique(key[runs], return_inverse=True)
-            class_of = np.repeat(numbers, np.diff([*runs, CODE_POINTS]))
+            kinds, numbers = np.unique(key[runs], return_inverse=True)
+            if len(kinds) > MOST_CLASSES:
+                raise UnsupportedPatternError("an expression of so many classes")
+            class_of = np.repeat(numbers.astype(np.uint16), np.diff([*runs, CODE_POINTS]))
         size = int(class_of.max()) + 1
-        if size > MOST_CLASSES:
-            raise UnsupportedPatternError("an expression of so many classes")
         one_of_each = [int(np.argmax(class_of == number)) for number in range(size)]  # faster than to sort a million
         member = tuple(
             tuple(frozenset(np.flatnonzero(characters[one_of_each]).tolist()) for characters in pattern.classes)

@@ -111,7 +111,8 @@ def test_a_draft_layer_of_ling_has_keys_and_is_left(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(written(_case("bailing_hybrid"), tmp_path, family)))
     assert checkpoint.config["num_hidden_layers"] == 4
     assert checkpoint.config["layer_types"] == ["linear_attention", "full_attention"] * 2
-    assert set(checkpoint.tensors) == set(Checkpoint.open(str(tmp_path / "checkpoint")).tensors)
+    own = set(Checkpoint.open(str(tmp_path / "checkpoint")).tensors)
+    assert set(checkpoint.tensors) == own | {"model.layers.4.eh_proj.weight"}  # by which a warning names the head
 
 
 def _limited(writer: Any, config: Any) -> None:
