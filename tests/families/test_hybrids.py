@@ -124,7 +124,7 @@ OPERATORS = {
 
 ROLLED_BACK = frozenset(
     "lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next olmo_hybrid kimi_linear bailing_hybrid jamba mamba falcon_mamba "
-    "phi4flash".split()
+    "phi4flash inkling_text".split()
 )
 """Those whose states can do without the last tokens of a run."""
 
