@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from edgegen.bundle.layer_state import FixedState, LayerState
 from edgegen.bundle.manifest_digest import KEY, ManifestDigest, with_digest
 from edgegen.errors import ManifestError, one_or_list
+from edgegen.graph.int4_cache import int4_row
 from edgegen.strict_json import OPTIONAL, decode
 from edgegen.system import is_portable, name_clashes
 
@@ -35,9 +36,6 @@ _LARGEST = 1 << 50
 
 _ARRAYS: dict[KVDtype, tuple[str, int]] = {"float32": ("float32", 4), "int8": ("int8", 1), "int4": ("uint8", 1)}
 """The type of a KV cache's arrays, and the bytes of an element."""
-
-_LEVELS = 4
-"""Bytes of a vector's scale and middle in an int4 KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +210,7 @@ class KVSpec:
 
     def row_width(self, layer: KVLayer) -> int:
         """The length of the arrays' last axis: elements of one head's keys, or values, of one position."""
-        return (layer.head_dim + 1) // 2 + _LEVELS if self.dtype == "int4" else layer.head_dim
+        return int4_row(layer.head_dim) if self.dtype == "int4" else layer.head_dim
 
 
 @dataclass(frozen=True, slots=True)

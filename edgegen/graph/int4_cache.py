@@ -65,4 +65,9 @@ def _in_bytes(value: bytes) -> bytes:
 def _row(dimension: bytes) -> bytes:
     """The last axis; one of a name stays."""
     sizes = [integer(whole) for number, _, whole in fields(dimension) if number == _SIZE]
-    return integer_field(_SIZE, (sizes[0] + 1) // 2 + _LEVELS) if sizes else dimension
+    return integer_field(_SIZE, int4_row(sizes[0])) if sizes else dimension
+
+
+def int4_row(head_dim: int) -> int:
+    """Bytes of one head's keys, or values, of one position: two codes each, a scale and a middle."""
+    return (head_dim + 1) // 2 + _LEVELS
