@@ -150,6 +150,21 @@ def run_head(runner: InPlaceRunner, ids: list[int], hidden: Array, cache: KVCach
     return logits, found[0]
 
 
+def assert_head_computes(
+    bundle: Bundle, ids: list[int], hidden: Array, expected: tuple[Array, Array], chunk: int
+) -> None:
+    """That the head of ``bundle`` has the ``expected`` logits [16, vocab] and hidden states [16, size] of 16 ``ids``,
+    ``hidden`` being the states before them, in runs of ``chunk``."""
+    runner, (logits, states) = head_runner(bundle), expected
+    cache = runner.new_cache()
+    cache.reserve(1, 16)
+    for start in range(0, 16, chunk):
+        part = slice(start, start + chunk)
+        found, found_states = run_head(runner, ids[part], hidden[part], cache)
+        np.testing.assert_allclose(found, logits[start + chunk - 1], rtol=0, atol=1e-3)
+        np.testing.assert_allclose(found_states, states[part], rtol=0, atol=1e-3)
+
+
 def write_with_head(head: Head, folder: Path) -> ReferenceHead:
     """Write the case's random checkpoint, with a head, to ``folder``."""
     case = next(one for one in CASES if str(one) == head.case)

@@ -23,7 +23,7 @@ from tests.export.bundles import Listener, random_ids, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of
-from tests.families.mtp_heads import head_runner, run_head
+from tests.families.mtp_heads import assert_head_computes
 from tests.oracle import import_torch, import_transformers
 
 Array = NDArray[Any]
@@ -161,15 +161,7 @@ def test_the_model_gives_what_the_draft_takes(subject: Subject) -> None:
 def test_the_draft_computes_what_the_formulas_say(subject: Subject, chunk: int) -> None:
     ids = random_ids(subject.bundle, 17)
     hidden = _fused(subject, ids)
-    expected, expected_hidden = _expected(subject, ids[1:], hidden[:-1])
-    runner = head_runner(subject.bundle)
-    cache = runner.new_cache()
-    cache.reserve(1, 16)
-    for start in range(0, 16, chunk):
-        part = slice(start, start + chunk)
-        logits, found = run_head(runner, ids[1:][part], hidden[part], cache)
-        np.testing.assert_allclose(logits, expected[start + chunk - 1], rtol=0, atol=1e-3)
-        np.testing.assert_allclose(found, expected_hidden[part], rtol=0, atol=1e-3)
+    assert_head_computes(subject.bundle, ids[1:], hidden, _expected(subject, ids[1:], hidden[:-1]), chunk)
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4"])

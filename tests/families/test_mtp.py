@@ -20,7 +20,15 @@ from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener, export_to
 from tests.export.checkpoint.layouts import write_safetensors
-from tests.families.mtp_heads import HEADS, Head, ReferenceHead, head_runner, run_head, write_with_head
+from tests.families.mtp_heads import (
+    HEADS,
+    Head,
+    ReferenceHead,
+    assert_head_computes,
+    head_runner,
+    run_head,
+    write_with_head,
+)
 
 
 @dataclass(frozen=True)
@@ -48,15 +56,8 @@ def some_ids(bundle: Bundle, count: int, seed: int = 0) -> list[int]:
 def test_the_head_computes_what_the_formulas_say(subject: Subject, chunk: int) -> None:
     ids = some_ids(subject.bundle, 17)
     hidden = subject.reference.hidden(np.array(ids))
-    expected, expected_hidden = subject.reference.run(np.array(ids[1:]), hidden[:-1])
-    runner = head_runner(subject.bundle)
-    cache = runner.new_cache()
-    cache.reserve(1, 16)
-    for start in range(0, 16, chunk):
-        part = slice(start, start + chunk)
-        logits, found = run_head(runner, ids[1:][part], hidden[part], cache)
-        np.testing.assert_allclose(logits, expected[start + chunk - 1], rtol=0, atol=1e-3)
-        np.testing.assert_allclose(found, expected_hidden[part], rtol=0, atol=1e-3)
+    expected = subject.reference.run(np.array(ids[1:]), hidden[:-1])
+    assert_head_computes(subject.bundle, ids[1:], hidden, expected, chunk)
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4"])

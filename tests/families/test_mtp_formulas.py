@@ -16,7 +16,7 @@ from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of
 from tests.families.mtp_formulas import FORMULAS, Formula
-from tests.families.mtp_heads import head_runner, run_head
+from tests.families.mtp_heads import assert_head_computes
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,8 @@ def test_the_head_computes_what_the_formula_says(subject: Subject, chunk: int) -
     ids = random_ids(subject.bundle, 16)
     size = subject.bundle.manifest.model.hidden_size
     hidden = np.random.default_rng(1).normal(size=(16, size)).astype(np.float32)
-    expected, expected_hidden = subject.formula.run(subject.checkpoint, ids, hidden)
-    runner = head_runner(subject.bundle)
-    cache = runner.new_cache()
-    cache.reserve(1, 16)
-    for start in range(0, 16, chunk):
-        part = slice(start, start + chunk)
-        logits, found = run_head(runner, ids[part], hidden[part], cache)
-        np.testing.assert_allclose(logits, expected[start + chunk - 1], rtol=0, atol=1e-3)
-        np.testing.assert_allclose(found, expected_hidden[part], rtol=0, atol=1e-3)
+    expected = subject.formula.run(subject.checkpoint, ids, hidden)
+    assert_head_computes(subject.bundle, ids, hidden, expected, chunk)
 
 
 def test_texts_are_the_models_own_with_a_quantized_head(subject: Subject, tmp_path: Path) -> None:
