@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from edgegen.benchmark.memory_forecast import MemoryForecast, forecast_memory, kv_bytes
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.kv_cost import MOST_KL, mean_kl
 from edgegen.bundle.manifest import GraphVariant
 from edgegen.errors import UsageError
 from edgegen.model.kernels import runs_kernels
@@ -13,9 +13,6 @@ from edgegen.options.engine import EngineOptions
 
 PLANNED = 0.9
 """The share of the limit that is planned: forecasts are right within 8%, as measured."""
-
-MOST_KL = 0.05
-"""Divergence in nats with which an int4 KV cache is chosen: as much as int4 weights may cost without a warning."""
 
 _STEP = 64
 """Contexts are multiples of it, as the KV cache's capacity is."""
@@ -64,7 +61,7 @@ def plan_memory(
     """Plan a process of ``limit`` bytes for up to ``batch`` sequences at once.
 
     A whole context comes first: for it chunks become smaller, then the KV cache becomes int8 where the bundle has that,
-    and then int4 where our kernels run and the parity report has less than ``MOST_KL``; what is among the ``given``
+    and then int4 where our kernels run and the parity report has at most ``MOST_KL``; what is among the ``given``
     names stays. ``beside``: bytes of the process that are no model's. ``prefixes``: bytes kept of finished requests, as
     a share of the KV cache.
 
@@ -138,10 +135,8 @@ def _choices(bundle: Bundle, options: EngineOptions, given: set[str]) -> Iterato
 
 def _is_near(bundle: Bundle, packed: GraphVariant) -> bool:
     """Whether the bundle's report says of an int4 KV cache that it costs the model little."""
-    found: Any = bundle.json(bundle.manifest.parity)
-    for key in ("variants", packed.name, "mean_kl"):
-        found = cast(dict[str, Any], found).get(key) if isinstance(found, dict) else None
-    return isinstance(found, float) and found <= MOST_KL
+    cost = mean_kl(bundle, packed)
+    return cost is not None and cost <= MOST_KL
 
 
 def _mb(count: float) -> str:

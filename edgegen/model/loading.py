@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.graph_tensors import tensor_problems
+from edgegen.bundle.kv_cost import int4_kv_warning
 from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import DeviceError, ManifestError, OptionError, one_or_list
@@ -122,7 +123,10 @@ def open_bundle(model: str | Path, options: EngineOptions, on_progress: OnProgre
 
 
 def open_model(bundle: Bundle, options: EngineOptions, on_progress: OnProgress) -> tuple[Runner[Any], Tokenizer | None]:
-    """The runner and the tokenizer of ``bundle``, opened at the same time."""
+    """The runner and the tokenizer of ``bundle``, opened at the same time.
+
+    A ``UserWarning`` says where ``options`` ask for a KV cache that costs this model much.
+    """
     tell, size = on_progress, bundle.weights_size
     tell(LoadProgress("weights", 0, size))
     handed_over = Event()
@@ -141,6 +145,8 @@ def open_model(bundle: Bundle, options: EngineOptions, on_progress: OnProgress) 
             read = bundle.manifest.files[name].size
             tell(LoadProgress("tokenizer", read, read))
     runner = opening.result()
+    if runner.device == "cpu" and (warning := int4_kv_warning(bundle, options.kv)):  # a GPU's cache is float16
+        warnings.warn(warning, stacklevel=3)
     tell(LoadProgress("weights", size, size))
     return runner, tokenizer
 

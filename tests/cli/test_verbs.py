@@ -11,13 +11,15 @@ import pytest
 
 import edgegen as package
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import MANIFEST_NAME, FileEntry
+from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store import BundleStore
 from edgegen.cli import VERBS, main, run
 from edgegen.cli.overview import GROUPS, meant_by
-from edgegen.evaluation.parity.report import ParityReport, VariantParity
+from edgegen.evaluation.parity.report import ParityReport
 from tests.cli.conftest import Edgegen
+from tests.kernels.stock import needs_kernels
 from tests.runtime.models import raw_manifest
+from tests.runtime.parity_reports import replace_parity, with_costly_int4_kv
 from tests.systems import needs_posix
 
 Capture = pytest.CaptureFixture[str]
@@ -28,18 +30,6 @@ def copy(int8_bundle: Bundle, tmp_path: Path) -> Path:
     """A bundle of one's own, to be damaged."""
     shutil.copytree(int8_bundle.path, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def _replace_report(folder: Path, preferred: VariantParity) -> None:
-    """Have the bundle's manifest and report say that its preferred variant was so near to its checkpoint."""
-    bundle = Bundle.open(folder)
-    report = ParityReport.read(bundle)
-    variants = {**report.variants, bundle.variant.name: preferred}
-    data = json.dumps(replace(report, variants=variants).to_json()).encode()
-    name = bundle.manifest.parity
-    bundle.file(name).write_bytes(data)
-    files = {**bundle.manifest.files, name: FileEntry(len(data), hashlib.sha256(data).hexdigest())}
-    (folder / MANIFEST_NAME).write_text(replace(bundle.manifest, files=files).to_json(), newline="\n")
 
 
 class TestShared:
@@ -253,13 +243,13 @@ class TestVerify:
 
     def test_tells_other_figures_and_fails_over_worse_ones(self, capsys: Capture, copy: Path) -> None:
         better = replace(ParityReport.read(Bundle.open(copy)).preferred, max_kl=0.5)
-        _replace_report(copy, better)
+        replace_parity(copy, "int8-kv-int8", better)
         assert run(["verify", "--parity", str(copy)]) == 0
         assert (
             "within tolerance of the stored report, but not the same: int8-kv-int8: max_kl 0.5"
             in capsys.readouterr().out
         )
-        _replace_report(copy, replace(better, perplexity_change=-0.5))
+        replace_parity(copy, "int8-kv-int8", replace(better, perplexity_change=-0.5))
         assert run(["verify", "--parity", str(copy)]) == 1
         out, err = capsys.readouterr()
         assert "greedy prompts flipped" in out
@@ -269,6 +259,13 @@ class TestVerify:
         (copy / "v1" / "prefill.onnx").write_bytes(b"")
         assert run(["generate", "-m", str(copy), "a"]) == 1
         assert "is damaged: prefill.onnx: 0 bytes" in capsys.readouterr().err
+
+    @needs_kernels
+    def test_an_int4_kv_cache_that_costs_much_is_a_warning(self, edgegen: Edgegen, copy: Path) -> None:
+        said = with_costly_int4_kv(copy)
+        done = edgegen("generate", "-m", str(copy), "-n", "1", "--kv", "int4", "a")
+        assert done.returncode == 0
+        assert done.stderr.decode().splitlines()[:1] == [f"edgegen: warning: {said}"]
 
 
 class TestInfo:

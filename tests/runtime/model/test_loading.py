@@ -2,16 +2,22 @@
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from edgegen import LLM
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.kv_cost import int4_kv_warning
 from edgegen.errors import BundleError
+from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.loading import Background, ignore_progress, open_model
 from edgegen.model.ort_session import session_options
 from edgegen.options.engine import EngineOptions
 from edgegen.system import physical_cores
+from tests.kernels.stock import needs_kernels
+from tests.runtime.parity_reports import replace_parity, with_costly_int4_kv
 
 
 def test_both_are_made_at_the_same_time():
@@ -77,3 +83,23 @@ def test_a_runner_that_cannot_be_opened_is_an_error_at_once(fp32_bundle: Bundle,
 def test_a_session_has_a_thread_for_each_performance_core_unless_told():
     assert session_options(None).intra_op_num_threads == physical_cores()
     assert session_options(3).intra_op_num_threads == 3
+
+
+@needs_kernels
+def test_an_int4_kv_cache_that_costs_much_is_told(int8_bundle: Bundle, tmp_path: Path) -> None:
+    shutil.copytree(int8_bundle.path, tmp_path / "bundle")
+    said = with_costly_int4_kv(tmp_path / "bundle")
+    LLM.load(tmp_path / "bundle", options=EngineOptions(threads=1)).close()
+    with pytest.warns(UserWarning, match="int4 KV cache costs") as warned:
+        LLM.load(tmp_path / "bundle", options=EngineOptions(kv="int4", threads=1)).close()
+    assert [(str(one.message), one.filename) for one in warned] == [(said, __file__)]
+
+
+def test_what_the_weights_cost_is_not_blamed_on_the_kv_cache(int8_bundle: Bundle, tmp_path: Path) -> None:
+    shutil.copytree(int8_bundle.path, tmp_path / "bundle")
+    for name, cost in (("int8", 0.3), ("int8-kv-int8", 0.301), ("int8-kv-int4", 0.34)):
+        replace_parity(tmp_path / "bundle", name, replace(ParityReport.read(int8_bundle).variants[name], mean_kl=cost))
+    assert int4_kv_warning(Bundle.open(tmp_path / "bundle"), "int4") is None
+    with_costly_int4_kv(tmp_path / "bundle", 0.36)
+    assert "0.36 nats, and 0.3 with int8" in str(int4_kv_warning(Bundle.open(tmp_path / "bundle"), "int4"))
+    assert int4_kv_warning(Bundle.open(tmp_path / "bundle"), "int8") is None
