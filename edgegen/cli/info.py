@@ -11,6 +11,7 @@ import click
 from edgegen.benchmark.memory_forecast import checkpoint_bytes, forecast_memory, table_bytes
 from edgegen.benchmark.memory_plan import describe_forecast
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.kv_cost import mean_kl
 from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.model_card import usage_note
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
@@ -65,6 +66,7 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
         f"({_per_token(memory)})",
         "process": f"about {_megabytes(memory['process_bytes'])}: {memory['parts']}",
         "variants": ", ".join(map(_variant, facts["variants"])),
+        **({"KV caches": ", ".join(map(_kv_cache, facts["kv_caches"]))} if facts["kv_caches"] else {}),
         **({"speculation": _head(facts["mtp"])} if facts["mtp"] else {}),
         "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
         f"{parity.tokens} tokens of {parity.text}:",
@@ -122,6 +124,11 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
                 "minimum_onnxruntime": v.minimum_onnxruntime,
             }
             for v in manifest.variants
+        ],
+        "kv_caches": [
+            {"kv": v.kv.dtype, "bytes_per_token": v.kv.bytes_per_token, "mean_kl": mean_kl(bundle, v)}
+            for v in (*manifest.variants, bundle.int4_variant)
+            if v is not None and v.kv.layers
         ],
         "mtp": {"kv_bytes_per_token": manifest.mtp.kv.bytes_per_token} if manifest.mtp else None,
         "disk_bytes": bundle.nbytes,
@@ -223,6 +230,12 @@ def _variant(facts: Mapping[str, Any]) -> str:
         cache = f"{facts['kv_dtype']} KV cache"
     embeds = f", embeddings of {facts['embedding_size']}" if facts["embedding_size"] else ""
     return f"{facts['name']} ({cache}, {room}{embeds})"
+
+
+def _kv_cache(facts: Mapping[str, Any]) -> str:
+    """A type of KV cache that the bundle can run with, in a few words."""
+    cost = "not measured" if facts["mean_kl"] is None else f"mean KL {facts['mean_kl']:.2g} nats"
+    return f"{facts['kv']} ({facts['bytes_per_token'] / 1024:.1f} KiB per token, {cost})"
 
 
 def _head(facts: Mapping[str, Any]) -> str:

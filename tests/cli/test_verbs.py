@@ -295,6 +295,22 @@ class TestInfo:
         ]
         assert facts["parity"]["variants"]["int8-kv-int8"]["mean_kl"] >= 0
 
+    def test_tells_what_each_kv_cache_takes_and_costs(self, capsys: Capture, copy: Path) -> None:
+        with_costly_int4_kv(copy)
+        found = ParityReport.read(Bundle.open(copy)).variants
+        assert run(["info", str(copy)]) == 0
+        assert (
+            f"  KV caches  int8 (0.4 KiB per token, mean KL {found['int8-kv-int8'].mean_kl:.2g} nats), "
+            f"float32 (1.5 KiB per token, mean KL {found['int8'].mean_kl:.2g} nats), "
+            "int4 (0.3 KiB per token, mean KL 0.31 nats)\n"
+        ) in capsys.readouterr().out
+        assert run(["info", str(copy), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["kv_caches"][2] == {
+            "kv": "int4",
+            "bytes_per_token": 2 * 3 * 4 * (8 + 4),
+            "mean_kl": 0.31,
+        }
+
     def test_computes_memory_by_the_formula(self, capsys: Capture, model: str) -> None:
         assert run(["info", model, "--context", "100", "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
