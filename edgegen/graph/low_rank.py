@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.graph.float_tensor import float_tensor
 from edgegen.graph.node import GraphNode
-from edgegen.graph.protobuf import edited, field, fields, integer_field, packed_integers, values
+from edgegen.graph.protobuf import edited, field, fields, packed_integers, values
 
 _GRAPH = 7
 _NODE, _INITIALIZER = 1, 5
 _INPUT, _OUTPUT, _NAME, _OP_TYPE = 1, 2, 3, 4
-_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 1, 2, 8, 9
-_FLOAT = 1
+_TENSOR_DIMS, _TENSOR_NAME = 1, 8
 
 _PRODUCTS = frozenset({b"MatMulNBits", b"FusedMatMul"})
 """Operators of linear layers; the matrix is their second input."""
@@ -91,8 +91,8 @@ def _with_branches(body: bytes, adapter: LowRank, found: set[str]) -> Iterator[b
         if (size := _size(node, shapes.get(_stored(name), ()))) != (len(factors.a), factors.b.shape[1]):
             raise ValueError(f"{name} takes and gives {size} values, and the adapter is for another matrix")
         if name not in found:
-            yield field(_INITIALIZER, _tensor(f"{name}.a", factors.a))
-            yield field(_INITIALIZER, _tensor(f"{name}.b", factors.b))
+            yield field(_INITIALIZER, float_tensor(f"{name}.a", factors.a))
+            yield field(_INITIALIZER, float_tensor(f"{name}.b", factors.b))
         found.add(name)
         y = node.outputs[0]
         base, low, update = (y + end for end in (b"/base", b"/low", b"/update"))
@@ -141,9 +141,3 @@ def _shape(tensor: bytes) -> tuple[bytes, tuple[int, ...]]:
 def _node(op_type: bytes, inputs: list[bytes], output: bytes, name: bytes = b"") -> bytes:
     taken = b"".join(field(_INPUT, name) for name in inputs)
     return taken + field(_OUTPUT, output) + field(_NAME, name or output) + field(_OP_TYPE, op_type)
-
-
-def _tensor(name: str, array: NDArray[np.float32]) -> bytes:
-    dims = b"".join(integer_field(_TENSOR_DIMS, size) for size in array.shape)
-    raw = np.ascontiguousarray(array, "<f4").tobytes()
-    return dims + integer_field(_TENSOR_TYPE, _FLOAT) + field(_TENSOR_NAME, name.encode()) + field(_TENSOR_RAW, raw)
