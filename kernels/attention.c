@@ -7,7 +7,8 @@
  * seqlens_k int32 [b], positions in the cache after this run, less 1; total_sequence_length int32 (not used);
  * cosines and sines float [positions, pairs], position_ids int64 [b, t], bias float [1 or b, 1 or heads, t, keys],
  * head_sink float [heads] (all optional); with codes, scales of keys and values: initializers float of kv_heads * size.
- * Of codes of 4 bits the past is uint8 [b, kv_heads, capacity, NIBBLE_ROW(size)].
+ * Of codes of 4 bits the past is uint8 [b, kv_heads, capacity, NIBBLE_ROW(size)], and in the place of the keys' scales
+ * may be their means, an initializer as well, which are subtracted from the rotated keys; without softcap or head_sink.
  * Outputs: y float [b, t, heads * size], present key and present value; in place where they are the past's memory.
  * Attributes: num_heads, kv_num_heads, scale, local_window_size (-1 or 0: all), softcap (0: none), do_rotary,
  * rotary_interleaved.
@@ -36,7 +37,8 @@ enum {
   SINK,
   KEY_SCALES,
   VALUE_SCALES,
-  INPUTS
+  INPUTS,
+  KEY_MEANS = KEY_SCALES
 };
 /* So many queries share what is turned, and are joined by one thread; few of them are split along the cache. */
 typedef enum { FLOATS, CODES, NIBBLES } Kind;
@@ -47,8 +49,9 @@ typedef struct {
   const AttentionKernels *kernels;
   int64_t heads, kv_heads, window, rotary, interleaved;
   float scale, cap;
-  const float *key_scales, *value_scales; /* [kv_heads][size], or NULL for a cache of floats */
-  int64_t scales;                         /* how many */
+  const float *key_scales, *value_scales; /* [kv_heads][size], of codes of 8 bits */
+  const float *key_means;                 /* the same of codes of 4 bits, or NULL */
+  int64_t scales;                         /* how many, or how many means */
   Kind kind;
 } Kernel;
 
@@ -103,6 +106,19 @@ static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, Kind kind
       return edgegen_failure(api, ORT_INVALID_ARGUMENT,
                              "CachedAttention: keys and values have different counts of scales");
     }
+  }
+  if (kind == NIBBLES) {
+    const void *means = NULL;
+    int type;
+    status = edgegen_any_initializer(api, info, KEY_MEANS, "means", &type, &kernel->scales, &means);
+    if (!status && means && (type != ORT_FLOAT || kernel->cap > 0))
+      status = edgegen_failure(api, ORT_INVALID_ARGUMENT,
+                               "CachedAttention: the means of keys must be floats, and scores not capped");
+    if (status) {
+      free(kernel);
+      return status;
+    }
+    kernel->key_means = means;
   }
   *out = kernel;
   return NULL;
@@ -179,6 +195,7 @@ static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *ow
   memcpy(own, key + g * size, bytes);
   rotated(job, own, b, t);
   if (nibbles) {
+    for (size_t d = 0; kernel->key_means && d < size; d++) own[d] -= kernel->key_means[g * size + d];
     run->mix(own, size);
     run->pack(own, keys, size);
     memcpy(own, value + g * size, bytes);
@@ -567,6 +584,8 @@ static OrtStatus *check(const Kernel *kernel, Job *job) {
       return wrong(kernel, "CachedAttention: keys and values are [batch, tokens, kv_num_heads * size]");
   if (kernel->kind == CODES && kernel->scales != kernel->kv_heads * size)
     return wrong(kernel, "CachedAttention: an int8 KV cache has kv_num_heads * size scales");
+  if (kernel->key_means && (kernel->scales != kernel->kv_heads * size || in[SINK].there))
+    return wrong(kernel, "CachedAttention: there are kv_num_heads * size means of keys, and no sinks beside them");
   int64_t count = 1;
   for (size_t i = 0; i < in[LENGTHS].rank; i++)
     count *= in[LENGTHS].dimensions[i] == batch ? batch : in[LENGTHS].dimensions[i] == 1 ? 1 : -1;

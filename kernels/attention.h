@@ -13,12 +13,13 @@
  *   - Tiles are joined in ascending order to parts of PART keys, and parts to the whole, which begins with the head's
  *     sink, if any: a score whose value is 0. Each is multiplied by exp(its most - the most of both), and added: the
  *     totals with two roundings, the sums by fma. Tiles and parts of which a query sees nothing are left out.
- *   - Nibbles: keys, queries and values are multiplied by a Hadamard matrix, which makes channels alike and is undone
- * in y. A position's vector of a head has codes c of 4 bits, -8 to 7, and two levels: a number is c * scale + middle,
- *     and 0 is between the least and the greatest that there can be. Scores are those of codes, times the key's scale,
- *     plus its middle times the sum of q, by fma. Weights are those of floats; times the values' scales they are
- * rounded to whole numbers, ONE for the greatest of the tile; times the middles they are added as the weights are, and
- * what that gives is added to all y.
+ *   - Nibbles: of a key its head's mean is subtracted, if there is one: that takes the same from all scores of a query,
+ *     which the weights do not show. Then keys, queries and values are multiplied by a Hadamard matrix, which makes
+ *     channels alike and is undone in y. A position's vector of a head has codes c of 4 bits, -8 to 7, and two levels:
+ *     a number is c * scale + middle, and 0 is between the least and the greatest that there can be. Scores are those
+ *     of codes, times the key's scale, plus its middle times the sum of q, by fma. Weights are those of floats; times
+ *     the values' scales they are rounded to whole numbers, ONE for the greatest of the tile; times the middles they
+ *     are added as the weights are, and what that gives is added to all y.
  *   - y[d] = sum / total, times the scale of the values' channel where they are codes.
  */
 #ifndef EDGEGEN_ATTENTION_H

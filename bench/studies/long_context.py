@@ -77,7 +77,7 @@ class Layers:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "attention.onnx"
             path.write_bytes(self._graph(shape, cache, count))
-            session = OneSession(path, threads, int4_kv=cache == "int4")
+            session = OneSession(path, threads, int4_kv={} if cache == "int4" else None)
         self._binding, buffers = session.binding("decode"), {name: Buffer(array) for name, array in arrays.items()}
         for name, buffer in buffers.items():
             self._binding.input(name, buffer)

@@ -15,7 +15,12 @@ from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, Verif
 from edgegen.system import path_too_long
 
 if TYPE_CHECKING:
+    from edgegen.bundle.arrays_file import Arrays
+    from edgegen.graph.int4_cache import KeyMeans
     from edgegen.graph.low_rank import LowRank
+
+KEY_MEANS = "key_means.safetensors"
+"""The file of what is subtracted from keys in an int4 KV cache."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -166,16 +171,37 @@ class Bundle:
         """
         if self.manifest.base is None:
             return None
-        from edgegen.bundle.arrays_file import read_arrays  # with NumPy, which help and lists do without
-        from edgegen.graph.low_rank import factors_of
+        from edgegen.graph.low_rank import factors_of  # with NumPy, which help and lists do without
 
         name = self.manifest.base.adapter
+        try:
+            return factors_of(self._arrays(name))
+        except ValueError as error:
+            raise VerificationError(f"{self.content / name} has no factors: {error}") from None
+
+    def key_means(self) -> "KeyMeans":
+        """What is subtracted from keys in an int4 KV cache; empty of bundles that have no such file.
+
+        Raises:
+            VerificationError: its file is not what the manifest says, or holds no arrays.
+            BundleNotFoundError: the base of an adapter bundle is not there.
+        """
+        if self._is_of_base(KEY_MEANS):
+            return self.found_base.key_means()
+        if KEY_MEANS not in self.manifest.files:
+            return {}
+        return self._arrays(KEY_MEANS)
+
+    def _arrays(self, name: str) -> "Arrays":
+        """The arrays of one of its own files, verified."""
+        from edgegen.bundle.arrays_file import read_arrays  # with NumPy, as above
+
         if problem := self._files.problem(name):
             raise VerificationError(f"the bundle {self.path} is damaged: {problem}. Export it again with --force.")
         try:
-            return factors_of(read_arrays(self.content / name))
+            return read_arrays(self.content / name)
         except (OSError, ValueError) as error:
-            raise VerificationError(f"{self.content / name} has no factors: {error}") from None
+            raise VerificationError(f"{self.content / name} has no arrays: {error}") from None
 
     def _is_of_base(self, name: str) -> bool:
         return self.manifest.base is not None and name not in self.manifest.files

@@ -234,7 +234,7 @@ def open_graphs(
         kernels=kernels,
         adapter=adapter,
         states={state.past for state in variant.kv.fixed},
-        int4_kv=variant.kv.dtype == "int4",
+        int4_kv=bundle.key_means() if variant.kv.dtype == "int4" else None,
         on_handed_over=on_handed_over,
     )
     if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):

@@ -22,7 +22,7 @@ import onnxruntime as ort
 
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
-from edgegen.graph.int4_cache import with_int4_cache
+from edgegen.graph.int4_cache import KeyMeans, with_int4_cache
 from edgegen.graph.kernel_operators import SummingOrder, attends_batches, needs_kernels, summing_order, with_kernels
 from edgegen.graph.low_rank import LowRank, with_low_rank
 from edgegen.graph.pending_tokens import pending_input
@@ -138,13 +138,13 @@ class OneSession:
         kernels: bool = True,
         adapter: LowRank | None = None,
         states: Set[str] = frozenset(),
-        int4_kv: bool = False,
+        int4_kv: KeyMeans | None = None,
         on_handed_over: Callable[[], object] = lambda: None,
     ) -> None:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
         ``kernels``: as for :func:`open_session`; ``adapter``: branches that the graph is given beside its matrices;
-        ``states``: inputs that are fixed states; ``int4_kv``: whether its KV cache, which is float32, becomes int4;
-        ``on_handed_over``: called before ONNX Runtime gets the graph."""
+        ``states``: inputs that are fixed states; ``int4_kv``: its KV cache, which is float32, becomes int4, less
+        these means; ``on_handed_over``: called before ONNX Runtime gets the graph."""
         self.switch = RunSwitch()
         self._graph = graph
         self._order: SummingOrder | None = None
@@ -237,7 +237,7 @@ def _open(
     kernels: bool,
     adapter: LowRank | None = None,
     states: Set[str] = frozenset(),
-    int4_kv: bool = False,
+    int4_kv: KeyMeans | None = None,
     on_handed_over: Callable[[], object] = lambda: None,
 ) -> tuple[Any, bytes | None, bool]:
     """The session, its graph where that was rewritten, and whether it runs on our operators."""
@@ -247,7 +247,7 @@ def _open(
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
         wanted, kernels = kernels, kernels and not isinstance(model, bytes) and _register_kernels(options)
-        if not isinstance(model, bytes) and not kernels and int4_kv:
+        if not isinstance(model, bytes) and not kernels and int4_kv is not None:
             raise BundleError(cannot_keep_int4(model.name, wanted=wanted))
         if not isinstance(model, bytes) and not kernels and needs_kernels(model.read_bytes()):
             raise BundleError(cannot_read_narrow(model.name, wanted=wanted))
@@ -255,7 +255,7 @@ def _open(
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             graph = with_low_rank(model.read_bytes(), adapter) if adapter else model.read_bytes()
             graph = with_kernels(graph, states) if kernels else graph
-            source = rewritten = _with_int4_cache(graph, model) if int4_kv else graph
+            source = rewritten = graph if int4_kv is None else _with_int4_cache(graph, model, int4_kv)
         on_handed_over()
         # With its fallback it would print what failed, in words of the graph's, and try the same again.
         session = cast(Any, ort).InferenceSession(
@@ -270,9 +270,9 @@ def _open(
     return session, rewritten, kernels
 
 
-def _with_int4_cache(graph: bytes, file: Path) -> bytes:
+def _with_int4_cache(graph: bytes, file: Path, means: KeyMeans) -> bytes:
     try:
-        return with_int4_cache(graph)
+        return with_int4_cache(graph, means)
     except ValueError as error:
         raise BundleError(
             f"{file.name} cannot have an int4 KV cache: {error}: take --kv int8 or --kv float32"

@@ -20,7 +20,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import final_multiplier, folded
 from edgegen_export.architecture.tensors import expert_matrices, least_onnxruntime, matrices_around
 from edgegen_export.calibration.calibrate import calibrate
-from edgegen_export.calibration.kv_scales import kv_scales
+from edgegen_export.calibration.kv_scales import KVStatistics, kv_statistics
 from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.calibration.proposed_ids import proposed_ids, runs
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter, unpacked
@@ -160,13 +160,13 @@ class FamilySource:
             measure = partial(calibrate, self.tensors, self.config, self.reference, plain=plain)
         return Plan(repacked.recipe, measure, repacked.warnings)
 
-    def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
+    def kv_statistics(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> KVStatistics:
         progress.stage(KV_SCALES)
         try:
-            return kv_scales(tensors, self.config, self.facts.kv, ids)
+            return kv_statistics(tensors, self.config, self.facts.kv, ids)
         except BundleError as error:
             progress.warn(f"the bundle gets no variant with an int8 KV cache: {error}")
-            return {}
+            return KVStatistics()
 
     def _experts(self) -> tuple[str, ...]:
         """The modules of matrices of experts, whose operator takes no zeros."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import HiddenStates, KVSpec, MatrixFormat, Model, Phase, Quantization, RotaryTable
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.calibrate import Calibrated
+from edgegen_export.calibration.kv_scales import KVStatistics
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import Parameters
@@ -140,8 +141,8 @@ class ModelSource(Protocol):
         """How the weights are stored for ``scheme``; ``fast``: by plain rounding."""
         ...
 
-    def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
-        """Scales of an int8 KV cache, for ``tensors`` on ids [windows, t]; empty where there is no such variant."""
+    def kv_statistics(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> KVStatistics:
+        """What quantized KV caches need, for ``tensors`` on ids [windows, t]; empty where there is no int8 variant."""
         ...
 
 

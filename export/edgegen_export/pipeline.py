@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from edgegen.bundle.arrays_file import arrays_as_bytes
-from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.bundle import KEY_MEANS, Bundle
 from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization
 from edgegen.errors import UsageError, one_or_list
 from edgegen.evaluation.parity.measure import graph_of
@@ -173,6 +173,8 @@ def export(
         writer.add(GENERATION_CONFIG, to_json(settings))
         if recipe.smoothing:
             writer.add(MOVES, arrays_as_bytes(prepared.moves.arrays))
+        if prepared.key_means:
+            writer.add(KEY_MEANS, arrays_as_bytes(prepared.key_means))
         output = None if hidden is None else hidden.output
         manifest = build_manifest(
             target.absolute().name, writer, checkpoint, model.facts, prepared, recipe, output, draft
@@ -312,8 +314,8 @@ def compare_with_checkpoint(
     scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
 
     def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
-        graph, packed = bundle.file(graph_of(variant, phase)), variant.kv.dtype == "int4"
-        graphs = OneSession(graph, keep_spinning=False, adapter=adapter, int4_kv=packed)
+        graph, means = bundle.file(graph_of(variant, phase)), bundle.key_means() if variant.kv.dtype == "int4" else None
+        graphs = OneSession(graph, keep_spinning=False, adapter=adapter, int4_kv=means)
         return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
 
     reference, drafted = record_reference(

@@ -77,7 +77,8 @@ class QuantizationOptions:
 class Prepared:
     """``tensors`` as they are to be stored by ``recipe``; ``blocks`` has matrices that are quantized already, by their
     (fused) module and format; ``kvs``: the KV caches there are graphs for, the preferred one first; ``moves``: what
-    calibration did to the matrices; ``text``: ids of the text that it was done on."""
+    calibration did to the matrices; ``text``: ids of the text that it was done on; ``key_means``: what an int4 KV cache
+    subtracts from keys."""
 
     tensors: Mapping[str, LazyTensor]
     recipe: Quantization
@@ -85,6 +86,7 @@ class Prepared:
     kvs: tuple[KVSpec, ...]
     moves: Moves = field(default_factory=Moves)
     text: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    key_means: Mapping[str, NDArray[np.float32]] = field(default_factory=dict[str, NDArray[np.float32]])
 
 
 def prepare(
@@ -140,11 +142,11 @@ def prepare(
         blocks = none_known if recipe.method == "rounding" else store.get
         ids, sample = text.ids, _for_scales(text.ids, source)
         trim_memory()  # of what calibration took
-    scales, kv = source.kv_scales(tensors, sample, progress), source.facts.kv
-    kvs = (kv, replace(kv, dtype="int8")) if scales else (kv,)
+    cached, kv = source.kv_statistics(tensors, sample, progress), source.facts.kv
+    kvs = (kv, replace(kv, dtype="int8")) if cached.scales else (kv,)
     if recipe.embedding.block_size:  # the first is preferred: who rounds the weights means to save memory
         kvs = kvs[::-1]
-    return Prepared({**tensors, **scales}, recipe, blocks, kvs, moves, ids)
+    return Prepared({**tensors, **cached.scales}, recipe, blocks, kvs, moves, ids, cached.key_means)
 
 
 def _for_scales(ids: NDArray[np.int64], source: ModelSource) -> NDArray[np.int64]:

@@ -21,6 +21,7 @@ INPUTS = (
     *("query", "key", "value", "past_key", "past_value", "seqlens_k", "total_sequence_length"),
     *("cosines", "sines", "position_ids", "bias", "sink", "key_scales", "value_scales"),
 )
+INITIALIZERS = ("scales", "means")
 OUTPUTS = ("y", "present_key", "present_value")
 TYPES = {
     "float32": TensorProto.FLOAT,
@@ -54,6 +55,7 @@ class Case:
     cap: float = 0.0
     bias: bool = False
     sink: bool = False
+    means: bool = False
     cache: Cache = "float32"
 
     @property
@@ -89,6 +91,8 @@ class Case:
             )
         if self.sink:
             made["sink"] = rng.normal(size=self.heads).astype(np.float32)
+        if self.means:
+            made["key_means"] = 3 * rng.normal(size=(self.kv_heads, s)).astype(np.float32)
         if self.cache == "int8":
             for name in ("key_scales", "value_scales"):
                 made[name] = rng.uniform(0.01, 0.04, self.kv_heads * s).astype(np.float32)
@@ -112,9 +116,10 @@ def session(
     operator, cached = OPERATORS[case.cache]
     operator = "GroupQueryAttention" if stock else operator
     domain = "com.microsoft" if stock else "edgegen"
-    names = [name if name in feeds else "" for name in INPUTS]
+    names = ["key_means" if name == "key_scales" and case.means else name for name in INPUTS]
+    names = [name if name in feeds else "" for name in names]
     node = cast(Any, helper).make_node(operator, names, OUTPUTS, domain=domain, **known)
-    scales = [name for name in feeds if name.endswith("scales")]
+    scales = [name for name in feeds if name.endswith(INITIALIZERS)]
     tensors = [
         helper.make_tensor(n, TYPES[feeds[n].dtype.name], feeds[n].shape, feeds[n].tobytes(), raw=True) for n in scales
     ]
@@ -127,7 +132,7 @@ def session(
 
 
 def asked(feeds: dict[str, Array]) -> dict[str, Array]:
-    return {name: array for name, array in feeds.items() if not name.endswith("scales")}
+    return {name: array for name, array in feeds.items() if not name.endswith(INITIALIZERS)}
 
 
 def run(case: Case, *, stock: bool = False, isa: str | None = None, threads: int = 1) -> list[Array]:
@@ -164,7 +169,8 @@ def check_nibbles(found: Array, wanted: Array, size: int) -> None:
 
 def check(case: Case, found: list[Array]) -> None:
     """``found`` is what the definition says, in float64; codes may be one off where a number is halfway, and with
-    codes of 4 bits their levels where a float is."""
+    codes of 4 bits their levels where a float is. What is subtracted from all keys is added to all of them again: it
+    makes no difference but in the cache."""
     feeds = case.feeds()
     queries, keys, values = split(case, feeds)
     queries, keys = rotated(case, queries, feeds), rotated(case, keys, feeds)
@@ -172,8 +178,9 @@ def check(case: Case, found: list[Array]) -> None:
     for name, new, present in zip(("key", "value"), (keys, values), found[1:], strict=True):
         wanted = feeds[f"past_{name}"].astype(np.float64)
         scales = feeds[f"{name}_scales"].reshape(case.kv_heads, case.size) if case.cache == "int8" else np.ones(1)
+        means = feeds["key_means"] if case.means and name == "key" else np.zeros(1)
         for b, past in enumerate(case.past):
-            put = (new[b] / scales).transpose(1, 0, 2)
+            put = ((new[b] - means) / scales).transpose(1, 0, 2)
             if case.cache != "float32":
                 put = nibbles.packed(nibbles.mixed(put)) if case.cache == "int4" else np.rint(put).clip(-128, 127)
             wanted[b, :, past : past + case.tokens] = put
@@ -185,7 +192,10 @@ def check(case: Case, found: list[Array]) -> None:
             present = nibbles.numbers(present, case.size)
         else:
             np.testing.assert_allclose(present, wanted, atol=1e-6)
-        caches.append(present * scales[:, None] if case.cache == "int8" else present)
+        # Of the past, whose numbers are random, the means are part of what is seen.
+        caches.append(
+            present * scales[:, None] if case.cache == "int8" else present + means.reshape(-1, 1, means.shape[-1])
+        )
     for b, past in enumerate(case.past):
         for t in range(case.tokens):
             own = past + t
@@ -209,6 +219,7 @@ def check(case: Case, found: list[Array]) -> None:
 def cases(draw: st.DrawFn) -> Case:
     kv_heads = draw(st.integers(1, 3))
     size = draw(st.integers(1, 16)) * 8
+    means = draw(st.booleans())
     return Case(
         heads=kv_heads * draw(st.integers(1, 7)),
         kv_heads=kv_heads,
@@ -220,10 +231,11 @@ def cases(draw: st.DrawFn) -> Case:
         pairs=draw(st.integers(0, size // 2)),
         interleaved=draw(st.booleans()),
         window=draw(st.sampled_from([-1, 0, 1, 3, 63, 64, 65, 100, 300])),
-        cap=draw(st.sampled_from([0.0, 0.0, 5.0, 50.0])),
+        cap=0.0 if means else draw(st.sampled_from([0.0, 0.0, 5.0, 50.0])),
         bias=draw(st.booleans()),
-        sink=draw(st.booleans()),
-        cache=draw(st.sampled_from(["float32", "int8", "int4"])),
+        sink=not means and draw(st.booleans()),
+        means=means,
+        cache="int4" if means else draw(st.sampled_from(["float32", "int8", "int4"])),
     )
 
 
@@ -401,6 +413,14 @@ def test_graphs_that_lie() -> None:
     wide = {name: feeds4[name].repeat(2, -1) for name in ("past_key", "past_value")}
     with pytest.raises(Exception, match="capacity, row"):
         session(nibble, feeds4).run(None, asked(feeds4) | wide)
+    less = replace(nibble, means=True, cap=0.0, sink=False)
+    for wrong in (replace(less, sink=True), less):
+        feeds4 = wrong.feeds()
+        feeds4["key_means"] = feeds4["key_means"] if wrong.sink else feeds4["key_means"][:, 1:]
+        with pytest.raises(Exception, match=r"kv_num_heads \* size means of keys, and no sinks"):
+            session(wrong, feeds4).run(None, asked(feeds4))
+    with pytest.raises(Exception, match="and scores not capped"):
+        session(replace(less, cap=5.0), less.feeds())
     short = {name: feeds[name][1:] for name in ("key_scales", "value_scales")}
     with pytest.raises(Exception, match=r"kv_num_heads \* size scales"):
         session(replace(FULL, cache="int8"), feeds | short).run(None, asked(feeds))

@@ -12,7 +12,9 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import BundleError
 from edgegen.generation.results import GenerationResult
+from edgegen.model.interfaces import make_runner
 from edgegen.model.loading import open_runner
+from edgegen.model.ort_session import OneSession
 from edgegen_export.pipeline import Scheme
 from tests.export.bundles import decoded, export_to, prefilled, random_ids
 from tests.kernels.stock import needs_kernels
@@ -96,6 +98,29 @@ def test_an_int4_kv_cache_stays_near_a_float32_one(bundle: Bundle) -> None:
     )
     spread = np.std(found - exact) / np.std(exact)
     assert 0.001 < spread < 0.1
+
+
+def test_means_of_keys_change_what_is_rounded_and_no_weight(bundle: Bundle) -> None:
+    rng, ids, variant = np.random.default_rng(0), random_ids(bundle, LENGTH), bundle.variant_with("int4")
+    graph, model = bundle.file(variant.prefill), bundle.manifest.model
+    shapes = {layer.past_key: (layer.kv_heads, layer.head_dim) for layer in variant.kv.layers}
+    means = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    runners = [
+        make_runner(OneSession(graph, 1, int4_kv=one), variant, model.vocab_size, model.max_context)
+        for one in (means, {})
+    ]
+    less, plain = (prefilled(one, one.new_cache(), ids, LENGTH)[-1] for one in runners)
+    assert 0.001 < np.std(less - plain) / np.std(plain) < 0.2
+    for chunk in CHUNKS:
+        np.testing.assert_array_equal(prefilled(runners[0], runners[0].new_cache(), ids, chunk)[-1], less)
+
+
+def test_a_mean_of_keys_that_are_not_there_is_refused(bundle: Bundle) -> None:
+    with pytest.raises(BundleError, match=r"it has no input past_key_values\.9\.key, of whose keys there is a mean"):
+        OneSession(
+            bundle.file(bundle.variant_with("int4").prefill),
+            int4_kv={"past_key_values.9.key": np.ones((1, 1), np.float32)},
+        )
 
 
 def test_an_int4_kv_cache_is_refused_where_stock_operators_would_run(bundle: Bundle) -> None:

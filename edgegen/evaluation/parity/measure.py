@@ -94,7 +94,8 @@ def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[An
         BundleError: ONNX Runtime cannot load its graph.
     """
     model, graph = bundle.manifest.model, bundle.file(graph_of(variant, phase))
-    session = OneSession(graph, adapter=bundle.low_rank(), int4_kv=variant.kv.dtype == "int4")
+    means = bundle.key_means() if variant.kv.dtype == "int4" else None
+    session = OneSession(graph, adapter=bundle.low_rank(), int4_kv=means)
     return make_runner(session, variant, model.vocab_size, model.max_context)
 
 

@@ -88,6 +88,23 @@ def rotated_reach(keys: Array, rope: Rope, positions: int) -> Array:
     return reach
 
 
+def rotated_mean(keys: Array, rope: Rope, positions: int) -> Array:
+    """The mean of each channel, [kv_heads, dim], of keys that are at each of ``positions`` positions alike.
+
+    ``keys`` [b, kv_heads, t, dim] are the rotated channels of keys at the positions 0 to t.
+    """
+    first, second = _pairs(rope)
+    turn: Angles = rope.inverse_frequencies(positions).astype(np.float64)
+    moved: Angles = np.arange(keys.shape[2], dtype=np.float64)[:, None] * turn
+    begin = ((keys[..., first] + 1j * keys[..., second]) * np.exp(-1j * moved)).mean(axis=(0, 2))
+    # The mean of a geometric series of turns.
+    step, whole = np.expm1(1j * turn), np.expm1(1j * positions * turn)
+    pairs = begin * np.divide(whole, positions * step, out=np.ones_like(step), where=step != 0)
+    mean = np.empty((keys.shape[1], rope.dim), np.float32)
+    mean[:, first], mean[:, second] = pairs.real, pairs.imag
+    return mean
+
+
 def _largest_cosine(begin: Angles, arc: Angles) -> Angles:
     """max |cos a| over the angles a from ``begin`` to ``begin + arc``."""
     end: Angles = begin + arc

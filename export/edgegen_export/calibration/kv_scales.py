@@ -1,13 +1,18 @@
-"""kv_scales(): static scales of an int8 KV cache, one per layer, head and channel, calibrated on text.
+"""kv_statistics(): what calibration on text gives quantized KV caches, one number per layer, head and channel.
+
+**Scales** of an int8 KV cache are static.
 
 A scale is fixed at export, and values beyond 127 steps are clipped, which costs far more than coarser steps. So each
 scale leaves room above the largest value in the text. Keys depend on their positions, of which a text has only the
 first. The rotation of a key is known, so its largest value is taken over all positions of the context; where positions
 are learned, the windows of the text are spread over all of them.
+
+**Means** of keys, which an int4 KV cache subtracts, are means over the whole context too: channels that turn fast have
+none, and those that turn slowly have what is right for most positions.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +22,8 @@ from edgegen.errors import BundleError, first_line
 from edgegen.model.ort_session import require_version
 from edgegen_export.architecture.components.component import INT8_KV
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.calibration.key_rotation import rotated_reach
+from edgegen_export.calibration.key_means import worth_subtracting
+from edgegen_export.calibration.key_rotation import rotated_mean, rotated_reach, turned
 from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.kept_state import kv_layers
 from edgegen_export.graph.layerwise_model import LayerwiseModel
@@ -35,26 +41,40 @@ _ROWS = 2
 Array = NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KVStatistics:
+    """Of a float32 KV cache.
+
+    Attributes:
+        scales: float32 [1, kv_heads, 1, head_dim] of each layer's keys and values, by :func:`kv_scale_names`.
+        key_means: float32 [kv_heads, head_dim], by the graph's input of past keys; of no layer where some attention
+            would see the difference.
+    """
+
+    scales: dict[str, LazyTensor] = field(default_factory=dict[str, LazyTensor])
+    key_means: dict[str, Array] = field(default_factory=dict[str, Array])
+
+
 @np.errstate(all="ignore")  # not finite: reported by the parity check
-def kv_scales(
+def kv_statistics(
     tensors: Mapping[str, LazyTensor], config: DecoderConfig, kv: KVSpec, ids: NDArray[np.int64]
-) -> dict[str, LazyTensor]:
-    """Scales float32 [1, kv_heads, 1, head_dim] of each layer's keys and values, by :func:`kv_scale_names`.
+) -> KVStatistics:
+    """Scales and means of each layer's keys and values.
 
     ``tensors``, ``config``, ``kv``: the model and its cache in float32; ``ids`` [windows, t]: the text.
 
     Raises:
         BundleError: the installed ONNX Runtime cannot run this model's attention over such a cache.
     """
+    found = KVStatistics()
     if not config.cached_layers:
-        return {}
+        return found
     require_version(INT8_KV, "an int8 cache")
     reference = LayerwiseModel(tensors, config, kv)
     windows, length = ids.shape
     first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
     states = [reference.embed(ids[k : k + _ROWS], first[k : k + _ROWS]) for k in range(0, windows, _ROWS)]
     tried = set[str]()
-    scales: dict[str, LazyTensor] = {}
     for layer in range(config.num_layers):
         if layer not in config.cached_layers:
             with reference.layer(layer, length) as run:
@@ -64,25 +84,45 @@ def kv_scales(
         before, rope, size = states[0][:1, :2], config.attentions[layer].rope, config.attentions[layer].size
         later = _factors_after_rotation(config, tensors, layer)
         most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
+        means, spread = list[Array](), list[Array]()
         with reference.layer(layer, length) as run:
             for n, x in enumerate(states):
                 states[n], keys, values = run.cached(x)
                 reached = MARGIN * _largest(keys), MARGIN * _largest(values)
+                means.append(keys.mean(axis=(0, 2), dtype=np.float64).astype(np.float32))
                 if rope:
                     apart = _apart(keys, size)
                     turning = np.divide(apart[..., : rope.dim], later[: rope.dim], dtype=np.float32)
                     rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
                     reached[0].reshape(-1, size)[:, : rope.dim] = ROTATED_MARGIN * rotated
+                    mean = rotated_mean(turning, rope, config.max_positions) * later[: rope.dim]
+                    means[-1].reshape(-1, size)[:, : rope.dim] = mean
+                    turn = rope.inverse_frequencies(config.max_positions).astype(np.float64)
+                    there = first[_ROWS * n : _ROWS * (n + 1), None, None, None] * turn
+                    apart[..., : rope.dim] = turned(turning, there, rope) * later[: rope.dim]
+                    keys = _together(apart, keys.shape)
                 if cache.latent:  # values are the keys
                     reached = reached[0], reached[0]
+                else:
+                    spread.append(keys)
                 del keys, values  # or the next windows' come on top
                 most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
         for name, greatest in zip(kv_scale_names(layer), most, strict=True):
-            scales[name] = LazyTensor.from_array(_scales(greatest))
+            found.scales[name] = LazyTensor.from_array(_scales(greatest))
+        if not cache.latent:  # whose keys are the values too
+            mean = np.average(means, axis=0, weights=[len(x) for x in states]).astype(np.float32)
+            mean = worth_subtracting(mean, np.concatenate(spread))
+            if mean.any():
+                found.key_means[cache.past_key] = mean
         if cache.cache_class not in tried:
-            _try(LayerwiseModel({**tensors, **scales}, config, replace(kv, dtype="int8")), layer, before)
+            _try(LayerwiseModel({**tensors, **found.scales}, config, replace(kv, dtype="int8")), layer, before)
             tried.add(cache.cache_class)
-    return scales
+    if any(own.sees_shifts for own in config.attentions.values()):
+        found.key_means.clear()
+    for one in kv.shared:  # whose inputs are the same keys, by other names
+        source = kv_layers(kv, one.source)[0].past_key
+        found.key_means.update({one.past_key: found.key_means[source]} if source in found.key_means else {})
+    return found
 
 
 def _apart(keys: Array, size: int) -> Array:
@@ -111,6 +151,12 @@ def _scales(most: Array) -> Array:
     scales = (most / _LARGEST).astype(np.float32)[None, :, None]
     usable = np.isfinite(scales) & (scales >= np.finfo(np.float32).tiny)
     return np.where(usable, scales, np.float32(1))
+
+
+def _together(apart: Array, shape: tuple[int, ...]) -> Array:
+    """As :func:`_apart` was given it."""
+    batch, heads, tokens, _ = shape
+    return np.moveaxis(apart.reshape(batch, heads, -1, tokens, apart.shape[-1]), 2, 3).reshape(shape)
 
 
 def _try(model: LayerwiseModel, layer: int, x: Array) -> None:

@@ -17,6 +17,7 @@ from edgegen.errors import ExportError, UsageError
 from edgegen.model.ort_session import open_session
 from edgegen.system import trim_memory
 from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME
+from edgegen_export.calibration.kv_scales import KVStatistics
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import Parameters
@@ -71,8 +72,8 @@ class TracedSource:
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
         return Plan(ROUNDED[scheme])
 
-    def kv_scales(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> dict[str, LazyTensor]:
-        return {}
+    def kv_statistics(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> KVStatistics:
+        return KVStatistics()
 
 
 @dataclass(frozen=True, slots=True)

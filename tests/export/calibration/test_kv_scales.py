@@ -1,4 +1,4 @@
-"""Scales of int8 keys and values: from the keys and values of transformers, at every position."""
+"""Scales of int8 keys and values, and means of int4 keys: from those of transformers, at every position."""
 
 import warnings
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ from edgegen_export.architecture.binding import bind
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.calibration.key_rotation import rotated_reach
-from edgegen_export.calibration.kv_scales import MARGIN, ROTATED_MARGIN, kv_scales
+from edgegen_export.calibration import key_means
+from edgegen_export.calibration.key_rotation import rotated_mean, rotated_reach
+from edgegen_export.calibration.kv_scales import MARGIN, ROTATED_MARGIN, KVStatistics, kv_statistics
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.pipeline import export
-from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, runner_of
 from tests.export.graph.test_blocks import MODELS, folded_tensors, random_tensors
 from tests.oracle import Oracle, import_torch, write_random
@@ -63,14 +63,20 @@ def test_keys_reach_as_far_as_they_do_when_turned_to_every_position(
     largest = np.abs(unturned).max()
     assert (reach >= expected - 1e-5 * largest).all()
     assert (reach <= np.minimum(np.abs(expected * between), largest) + 1e-5 * largest).all()
+    mean = everywhere.mean(axis=(0, 2, 3))
+    np.testing.assert_allclose(rotated_mean(found, rope, positions), mean, atol=2e-5 * largest)
 
 
-def scales_of(folder: Path, family: str, ids: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+def statistics_of(folder: Path, family: str, ids: NDArray[np.int64]) -> KVStatistics:
     architecture = next(a for a in FAMILIES if family in a.model_types)
     checkpoint = Checkpoint.open(str(folder))
     config = architecture.read_config(checkpoint.config)
     tensors = folded(config, bind(architecture, config, checkpoint.tensors))
-    return {name: x.read() for name, x in kv_scales(tensors, config, kv_spec(config), ids).items()}
+    return kv_statistics(tensors, config, kv_spec(config), ids)
+
+
+def scales_of(folder: Path, family: str, ids: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+    return {name: x.read() for name, x in statistics_of(folder, family, ids).scales.items()}
 
 
 def kept_by_transformers(folder: Path, ids: NDArray[np.int64], first: int = 0) -> list[tuple[Any, Any]]:
@@ -100,16 +106,24 @@ def test_learned_positions_are_all_seen(tmp_path: Path) -> None:
             np.testing.assert_allclose(found, MARGIN * largest(text) / 127, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["llama", "gptj"])
-def test_int8_keys_are_calibrated_for_positions_that_the_text_has_not(tmp_path: Path, family: str) -> None:
-    shape = {
-        "llama": {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96},
-        "gptj": {"n_embd": 64, "n_head": 4, "rotary_dim": 8},
-    }[family]
+ROTATED = {
+    "llama": {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96},
+    "gptj": {"n_embd": 64, "n_head": 4, "rotary_dim": 8},
+}
+rotated_families = pytest.mark.parametrize("family", ROTATED)
+
+
+def write_rotated(folder: Path, family: str) -> Path:
+    """A random model of one layer, the keys of which depend on their own token and its position only."""
     layers, context = (
         ("num_hidden_layers", "max_position_embeddings") if family == "llama" else ("n_layer", "n_positions")
     )
-    folder = write_random(tmp_path / family, family, {**shape, layers: 1, context: CONTEXT, "vocab_size": 96})
+    return write_random(folder, family, {**ROTATED[family], layers: 1, context: CONTEXT, "vocab_size": 96})
+
+
+@rotated_families
+def test_int8_keys_are_calibrated_for_positions_that_the_text_has_not(tmp_path: Path, family: str) -> None:
+    shape, folder = ROTATED[family], write_rotated(tmp_path / family, family)
     ids = np.random.default_rng(0).integers(0, 96, (2, 16))
     scales = scales_of(folder, family, ids)
     here = kept_by_transformers(folder, ids)[0]
@@ -124,6 +138,58 @@ def test_int8_keys_are_calibrated_for_positions_that_the_text_has_not(tmp_path: 
         still = 127 * scales["layers.0.attn.k_scale"][..., 8:] / MARGIN
         np.testing.assert_allclose(still, largest(here[0])[..., 8:], rtol=1e-4)
     np.testing.assert_allclose(scales["layers.0.attn.v_scale"], MARGIN * largest(here[1]) / 127, rtol=1e-4)
+
+
+@rotated_families
+def test_means_of_int4_keys_are_those_of_all_positions(
+    tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_means, "WORTH", np.inf)  # random keys have little in common
+    folder = write_rotated(tmp_path / family, family)
+    ids = np.random.default_rng(0).integers(0, 96, (2, 16))
+    (found,) = statistics_of(folder, family, ids).key_means.values()
+    here = kept_by_transformers(folder, ids)[0][0].mean(axis=(0, 2))
+    each_everywhere = np.repeat(ids.reshape(-1, 1), CONTEXT, axis=1)
+    expected = kept_by_transformers(folder, each_everywhere)[0][0].mean(axis=(0, 2), dtype=np.float64)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(here).max())
+    assert np.abs(here - expected).max() > 0.1 * np.abs(here).max(), "the text's own would have done"
+
+
+def test_means_of_int4_keys_where_positions_are_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_means, "WORTH", np.inf)
+    config = {"n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": CONTEXT, "vocab_size": 96}
+    folder = write_random(tmp_path / "gpt2", "gpt2", config)
+    ids = np.random.default_rng(0).integers(0, 96, (3, 16))
+    rows = [kept_by_transformers(folder, ids[row : row + 1], first) for row, first in enumerate((0, 40, 80))]
+    for layer, found in enumerate(statistics_of(folder, "gpt2", ids).key_means.values()):
+        expected = np.concatenate([row[layer][0] for row in rows]).mean(axis=(0, 2))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "there"), [("rotated", True), ("shared keys and values", True), ("capped scores", False), ("sinks", False)]
+)
+def test_keys_have_means_where_no_weight_depends_on_them(
+    kind: str, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_means, "WORTH", np.inf)
+    config = MODELS[kind].config()
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 8))
+    tensors, kv = folded_tensors(config, random_tensors(config, biases=False)), kv_spec(config)
+    means = kv_statistics(tensors, config, kv, ids).key_means
+    assert means.keys() == ({layer.past_key for layer in (*kv.layers, *kv.shared)} if there else set())
+    for one in kv.shared:
+        np.testing.assert_array_equal(means[one.past_key], means[kv.layers[one.source].past_key])
+
+
+def test_a_mean_is_subtracted_where_keys_of_every_window_have_it() -> None:
+    rng = np.random.default_rng(0)
+    common = rng.choice([-1, 1], (3, 24)) * rng.uniform(3, 6, (3, 24))
+    keys = rng.standard_normal((4, 3, 30, 24)) + common[:, None]
+    keys[3, 1] -= 2 * common[1]  # the second head's of the last window are on the other side,
+    keys[:, 2] -= common[2]  # and the third's have nothing in common
+    mean, keys = keys.mean(axis=(0, 2)).astype(np.float32), keys.astype(np.float32)
+    np.testing.assert_array_equal(key_means.worth_subtracting(mean, keys), mean * np.array([[1], [0], [0]]))
 
 
 def test_both_int8_keys_of_a_pair_are_calibrated_for_all_positions(tmp_path: Path) -> None:
@@ -149,6 +215,10 @@ def test_a_trained_model_holds_beyond_the_positions_of_the_text(test_data: Path,
     exact, rounded = (log_probabilities(runner_of(bundle, kv=kv), ids)[256:] for kv in ("float32", "int8"))
     # 0.29 with the largest values of 256 positions and a quarter above them
     assert (np.exp(exact) * (exact - rounded)).sum(axis=1).mean() < 0.01
+    if packed := report.variants.get("fp32-kv-int4"):
+        assert packed.mean_kl < 0.2  # 0.38 without means of keys, and later too
+        nibbles = log_probabilities(runner_of(bundle, kv="int4"), ids)[256:]
+        assert (np.exp(exact) * (exact - nibbles)).sum(axis=1).mean() < 0.2
 
 
 def log_probabilities(runner: Runner[Any], ids: list[int]) -> NDArray[np.float64]:
@@ -165,8 +235,8 @@ def made(config: DecoderConfig, changes: Mapping[str, float]) -> dict[str, NDArr
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 8))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        scales: dict[str, LazyTensor] = kv_scales(folded_tensors(config, tensors), config, kv_spec(config), ids)
-    return {name: x.read() for name, x in scales.items()}
+        found = kv_statistics(folded_tensors(config, tensors), config, kv_spec(config), ids)
+    return {name: x.read() for name, x in found.scales.items()}
 
 
 @pytest.mark.parametrize("kind", ["rotated", "no positions"])

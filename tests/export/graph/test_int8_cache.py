@@ -12,7 +12,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.kv_cache import KVCache
 from edgegen_export import family_source
-from edgegen_export.calibration.kv_scales import kv_scales
+from edgegen_export.calibration.kv_scales import kv_statistics
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.pipeline import export
 from edgegen_export.tensors.lazy import LazyTensor
@@ -52,7 +52,9 @@ def test_logits_are_those_of_rounded_keys_and_values(model: Model, cut_off: floa
     calibration = np.random.default_rng(1).integers(0, config.vocab_size, (2, 20))
     scales = {
         name: np.float32(cut_off) * scale.read()
-        for name, scale in kv_scales(folded_tensors(config, tensors), config, kv_spec(config), calibration).items()
+        for name, scale in kv_statistics(
+            folded_tensors(config, tensors), config, kv_spec(config), calibration
+        ).scales.items()
     }
     ids = np.random.default_rng(0).integers(0, config.vocab_size, 40).tolist()
     lazy = {name: LazyTensor.from_array(scale) for name, scale in scales.items()}
@@ -124,7 +126,7 @@ def test_without_an_operator_for_it_the_bundle_does_without(tmp_path: Path, monk
     def refuse(*_: Any) -> Any:
         raise BundleError("its heads are odd")
 
-    monkeypatch.setattr(family_source, "kv_scales", refuse)  # no shape is known that only float32 takes
+    monkeypatch.setattr(family_source, "kv_statistics", refuse)  # no shape is known that only float32 takes
     listener = Listener()
     source = write_gpt2(tmp_path / "checkpoint", layout="original")
     bundle, report = export(str(source), tmp_path / "bundle", progress=listener)

@@ -102,6 +102,11 @@ class Attention(Component):
         return 2 * self.kv_width
 
     @property
+    def sees_shifts(self) -> bool:
+        """Whether weights change where the same is added to all scores of a query."""
+        return self.softcap is not None or self.sinks
+
+    @property
     def gates(self) -> int:
         """Channels of the gate."""
         return {None: 0, "by_head": self.heads, "by_channel": self.width}[self.gate]

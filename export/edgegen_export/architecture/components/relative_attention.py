@@ -49,6 +49,10 @@ class RelativeAttention(Attention):
     limits: Limits | None = None
 
     @property
+    def sees_shifts(self) -> bool:
+        return self.query_sinks or self.softcap is not None or self.sinks
+
+    @property
     def of_queries(self) -> Shapes:
         """What is projected of the queries' input, and how many channels each has."""
         found = {"q": (self.width,), "relative": (self.heads * self.rank,)}
