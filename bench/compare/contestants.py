@@ -66,6 +66,7 @@ CONTESTANTS = {
     for contestant in (
         Contestant("edgegen", "edgegen", "edgegen int8", EDGEGEN),
         _edgegen("float32-kv", "int8, float32 KV cache"),
+        _edgegen("int4-kv", "int8, int4 KV cache"),
         _edgegen("stock", "int8, stock operators"),
         Contestant("edgegen-int4", "edgegen", "edgegen int4", EDGEGEN, "int4", bits=4),
         _edgegen("int4-float32-kv", "int4, float32 KV cache", bits=4, converted_as="edgegen-int4"),
@@ -88,6 +89,14 @@ CONTESTANTS = {
             "q8-kv",
             converted_as="llama.cpp",
         ),
+        Contestant(
+            "llama.cpp-q4-kv",
+            "llama_cpp",
+            "llama.cpp Q8_0, q4_0 KV cache",
+            LLAMA_CPP,
+            "q4-kv",
+            converted_as="llama.cpp",
+        ),
         Contestant("llama.cpp-q4", "llama_cpp", "llama.cpp Q4_0", LLAMA_CPP, "q4", bits=4),
         Contestant("openvino", "openvino_genai", "OpenVINO GenAI int8", OPENVINO),
         Contestant("ctranslate2", "ctranslate2", "CTranslate2 int8", CTRANSLATE2),
@@ -98,8 +107,10 @@ CONTESTANTS = {
     )
 }
 
-DEFAULT = [name for name in CONTESTANTS if name not in ("edgegen-fp32", "llama.cpp-plain", "llama.cpp-q8-kv")]
-LONG = ["edgegen", "edgegen-float32-kv", "llama.cpp", "llama.cpp-q8-kv"]
+ASKED_FOR = ("edgegen-fp32", "edgegen-int4-kv", "llama.cpp-plain", "llama.cpp-q8-kv", "llama.cpp-q4-kv")
+"""Those that are compared where `--peers` or `--long` says so."""
+DEFAULT = [name for name in CONTESTANTS if name not in ASKED_FOR]
+LONG = ["edgegen", "edgegen-float32-kv", "edgegen-int4-kv", "llama.cpp", "llama.cpp-q8-kv", "llama.cpp-q4-kv"]
 """Those of `--long`, by default: the KV caches of edgegen and of llama.cpp."""
 
 

@@ -29,6 +29,7 @@ class Variant:
 VARIANTS = {
     "": Variant(),
     "float32-kv": Variant(kv="float32"),
+    "int4-kv": Variant(kv="int4"),
     "stock": Variant(kernels="stock"),
     "int4": Variant("int4"),
     "int4-float32-kv": Variant("int4", kv="float32"),

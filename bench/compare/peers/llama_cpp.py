@@ -1,8 +1,8 @@
 """llama.cpp through llama-cpp-python: Q8_0 or Q4_0 weights, its default f16 cache, its C API step by step.
 
 It bypasses the Python classes of llama-cpp-python to measure llama.cpp's own speed. Flash attention is on, as in
-llama.cpp by default; the variant "plain" is without it, as in llama-cpp-python's `Llama` by default. "q8-kv" has a KV
-cache of Q8_0.
+llama.cpp by default; the variant "plain" is without it, as in llama-cpp-python's `Llama` by default. "q8-kv" and
+"q4-kv" have a KV cache of Q8_0 and Q4_0, which flash attention alone can read.
 """
 
 import ctypes
@@ -15,18 +15,20 @@ import numpy as np
 
 from bench.compare.peers.protocol import Ids, Logits, Peer, SteppedModel, run
 
-PLAIN, Q8_KV = "plain", "q8-kv"
+PLAIN = "plain"
 CACHE = "cache.json"
 """Beside a converted model: how many numbers it keeps of a token."""
-KINDS = {"": "Q8_0", PLAIN: "Q8_0", Q8_KV: "Q8_0", "q4": "Q4_0"}
+KINDS = {"": "Q8_0", PLAIN: "Q8_0", "q8-kv": "Q8_0", "q4-kv": "Q8_0", "q4": "Q4_0"}
 """Quantization by variant."""
+CACHES = {"q8-kv": ("GGML_TYPE_Q8_0", 34 / 32), "q4-kv": ("GGML_TYPE_Q4_0", 18 / 32)}
+"""The KV cache's type by variant, where it is not the default, and bytes of a number: 32 have a scale of float16."""
 
 
 class LlamaCppModel(SteppedModel):
     def __init__(self, path: Path, threads: int, context: int, variant: str) -> None:
         self._api = importlib.import_module("llama_cpp")
-        cache = self._api.GGML_TYPE_Q8_0 if variant == Q8_KV else self._api.GGML_TYPE_F16
-        self._cached_bytes = 34 / 32 if variant == Q8_KV else 2  # of a number: a block of 32 has a scale of float16
+        name, self._cached_bytes = CACHES.get(variant, ("GGML_TYPE_F16", 2))
+        cache = getattr(self._api, name)
         self._llama = self._api.Llama(
             model_path=str(path),
             n_ctx=context,
