@@ -6,7 +6,7 @@ the published code puts before it (vLLM: ``qwen3_next_mtp``, ``deepseek_mtp``, `
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +165,11 @@ def assert_head_computes(
         np.testing.assert_allclose(found_states, states[part], rtol=0, atol=1e-3)
 
 
-def write_with_head(head: Head, folder: Path) -> ReferenceHead:
-    """Write the case's random checkpoint, with a head, to ``folder``."""
+def write_with_head(head: Head, folder: Path, *, vocab_size: int | None = None) -> ReferenceHead:
+    """Write the case's random checkpoint, with a head, to ``folder``; ``vocab_size``: another than the case's."""
     case = next(one for one in CASES if str(one) == head.case)
+    if vocab_size is not None:
+        case = replace(case, config={**case.config, "vocab_size": vocab_size})
     plain = checkpoint_of(case, folder.with_name(f"{folder.name}-plain"), oracle=4)
     reference = ReferenceHead(head, plain)
     folder.mkdir()

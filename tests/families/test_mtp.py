@@ -11,13 +11,12 @@ import pytest
 from bench.studies.mtp import opened
 from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
-from edgegen.model.in_place_runner import InPlaceRunner
-from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_runner
 from edgegen.speculation.mtp_head import LEAST_READ, open_mtp_head
 from edgegen.speculation.sources import Speculate
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export
+from tests.decoded_shapes import decoded_shapes
 from tests.export.bundles import Listener, export_to
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.mtp_heads import (
@@ -177,13 +176,7 @@ def test_sequences_of_a_batch_speculate_and_are_as_alone(subject: Subject, monke
     with LLM.load(subject.bundle.path, options=off) as llm:
         alone = [llm.generate(prompt, **options).token_ids for prompt, options in requests]
     answers = [[*prompt, *answer] for (prompt, _), answer in zip(requests, alone, strict=True)]
-    shapes, decode = list[tuple[int, ...]](), InPlaceRunner.decode
-
-    def watched(self: InPlaceRunner, cache: KVCache, ids: Any, *others: Any) -> Any:
-        shapes.append(ids.shape)
-        return decode(self, cache, ids, *others)
-
-    monkeypatch.setattr(InPlaceRunner, "decode", watched)
+    shapes = decoded_shapes(monkeypatch)
     with opened(subject.bundle, replace(off, speculate="mtp"), answers, 0.8, cost=0.05) as llm:
         streams = [llm.stream(prompt, **options) for prompt, options in requests[:3]]
         assert list(streams[1])
