@@ -9,13 +9,14 @@ from dataclasses import dataclass, fields
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, KVSpec
 from edgegen.errors import BundleNotFoundError
-from edgegen.graph.external_data import bytes_of_tables
+from edgegen.graph.attention_bias import AttentionBias, attention_bias
+from edgegen.graph.external_data import bytes_beside, bytes_of_tables, bytes_read
 from edgegen.graph.pending_tokens import pending_bytes
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.model.state_checkpoints import most_checkpoints
 from edgegen.options.engine import EngineOptions
-from edgegen.options.speculation import uses_mtp_head
+from edgegen.options.speculation import reads_enough, uses_mtp_head
 from edgegen.system import LOCAL, Source, proportional_memory, second_level_cache
 from edgegen.tokenizer import COMPILED
 
@@ -27,6 +28,12 @@ _SESSION = 19_000_000
 
 TOKENIZER = 8
 """Memory of a tokenizer over the size of its file."""
+
+_HEAD_SESSION = 8_000_000
+"""A second session, of a prediction head."""
+
+_UNREAD = 4096
+"""Positions of each sequence whose hidden states are kept for a prediction head, at most; half of them are a copy."""
 
 _STATES = 13
 """Activations of a token in states of the hidden size: those of the MLP and of attention that live at once."""
@@ -48,9 +55,10 @@ class MemoryForecast:
         weights: mapped by our kernels; with ONNX Runtime's operators, their packed copies too; without tables whose
             rows are looked up.
         tokenizer: of the vocabulary and the merges; mapped where the bundle has them compiled.
-        kv: the KV cache, with fixed states and their checkpoints.
+        kv: the KV cache, with fixed states and their checkpoints, and that of a prediction head.
         activations: of a prefill chunk, logits, the sessions and the engine.
         draft: a draft model with its KV cache.
+        head: a prediction head, beside its weights, which are in the bundle's, and its KV cache.
     """
 
     python: int
@@ -59,6 +67,7 @@ class MemoryForecast:
     kv: int
     activations: int
     draft: int = 0
+    head: int = 0
 
     @property
     def total(self) -> int:
@@ -86,22 +95,23 @@ def forecast_memory(
     Raises:
         UsageError: the bundle has no variant as ``options`` ask for.
     """
-    manifest = bundle.manifest
+    model = bundle.manifest.model
+    context = model.max_context if context is None else context
     if kv is None:
-        kv = batch * kv_bytes(bundle, options)(context or manifest.model.max_context)
+        kv = batch * kv_bytes(bundle, options)(context)
     of_draft = 0
     if draft is not None:
-        alone = forecast_memory(draft, EngineOptions(kernels=options.kernels))
+        alone = forecast_memory(draft, EngineOptions(kernels=options.kernels, speculate="off"))
         of_draft = alone.of_model - alone.tokenizer + alone.kv
+    working = activation_bytes(model.hidden_size, model.vocab_size, chunk=options.prefill_chunk, batch=batch)
     return MemoryForecast(
         python=PYTHON,
         weights=_weights(bundle, options),
         tokenizer=_tokenizer(bundle, options),
         kv=kv,
-        activations=activation_bytes(
-            manifest.model.hidden_size, manifest.model.vocab_size, chunk=options.prefill_chunk, batch=batch
-        ),
+        activations=working + bias_bytes(bundle, options)(context),
         draft=of_draft,
+        head=_head_bytes(bundle, options, batch),
     )
 
 
@@ -126,12 +136,33 @@ def activation_bytes(hidden_size: int, vocab_size: int, *, chunk: int, batch: in
     return _SESSION + 4 * (chunk * hidden_size * _STATES + batch * _LOGITS * vocab_size)
 
 
+def head_activation_bytes(hidden_size: int, *, chunk: int, batch: int = 1) -> int:
+    """Bytes of the session of a prediction head, its activations of a prefill chunk, and the hidden states of ``batch``
+    sequences that it has not read."""
+    return _HEAD_SESSION + 4 * hidden_size * (chunk * _STATES + batch * _UNREAD)
+
+
+def bytes_of_bias(bias: AttentionBias, *, chunk: int, context: int) -> int:
+    """Bytes of what the attention of a prefill chunk adds to its scores; of what each layer makes there is another
+    array as large, before it is transposed."""
+    return 4 * bias.heads * min(chunk, context) * context * (2 if bias.by_layer else 1)
+
+
+def bias_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
+    """A function that gives :func:`bytes_of_bias` of a bundle, by the tokens of the context."""
+    try:
+        bias = attention_bias(bundle.file(bundle.variant_with(options.kv).prefill).read_bytes())
+    except (OSError, ValueError, BundleNotFoundError):  # which loading will say
+        return lambda context: 0
+    return lambda context: bytes_of_bias(bias, chunk=options.prefill_chunk, context=context)
+
+
 def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
     """A function that gives the bytes of KV cache of one sequence, by its tokens: what the engine reserves for it."""
     kv = bundle.variant_with(options.kv).kv
     windows = windows_of(kv, second_level_cache(), kernels=runs_kernels(options.kernels))
     checkpoints = checkpoint_bytes(kv)
-    head = bundle.manifest.mtp if uses_mtp_head(bundle, options) else None
+    head = _head(bundle, options)
     of_head = 0 if head is None else head.kv.bytes_per_token
     return lambda tokens: bytes_needed(kv, windows, tokens) + checkpoints + of_head * tokens
 
@@ -158,10 +189,47 @@ def _weights(bundle: Bundle, options: EngineOptions) -> int:
     variant = bundle.variant_with(options.kv)
     # A table whose rows are looked up stays in the file, but for the rows of a text's tokens.
     size = bundle.size_of(variant.weights) - table_bytes(bundle, variant)
+    with_kernels = runs_kernels(options.kernels)
+    if bundle.manifest.mtp is not None and not (with_kernels and _head(bundle, options)):
+        size -= _bytes_beside(bundle, bundle.manifest.mtp, variant)  # which no session reads, or one of its own
     logits = model.vocab_size * model.hidden_size
     adapter = bundle.manifest.base.adapter if bundle.manifest.base else None
     factors = bundle.size_of(adapter) if adapter else 0
-    return factors + weights_in_memory(size, linear.bits, logits, with_kernels=runs_kernels(options.kernels))
+    return factors + weights_in_memory(size, linear.bits, logits, with_kernels=with_kernels)
+
+
+def _head(bundle: Bundle, options: EngineOptions) -> GraphVariant | None:
+    """The prediction head that proposes tokens, where there is one."""
+    head = bundle.manifest.mtp if uses_mtp_head(bundle, options) else None
+    try:
+        runs = head and (options.speculate == "mtp" or reads_enough(bundle, bundle.variant_with(options.kv)))
+    except (OSError, ValueError, BundleNotFoundError):
+        return head
+    return head if runs else None
+
+
+def _head_bytes(bundle: Bundle, options: EngineOptions, batch: int) -> int:
+    """Bytes of a prediction head beside its weights and its KV cache; with ONNX Runtime's operators, of its copies of
+    the weights too."""
+    head, model = _head(bundle, options), bundle.manifest.model
+    if head is None:
+        return 0
+    working = head_activation_bytes(model.hidden_size, chunk=options.prefill_chunk, batch=batch)
+    if runs_kernels(options.kernels):
+        return working
+    try:
+        read = bytes_read(bundle.file(head.prefill).read_bytes())
+    except (OSError, ValueError, BundleNotFoundError):
+        return working
+    return working + weights_in_memory(read, bundle.manifest.quantization.linear.bits, 0, with_kernels=False)
+
+
+def _bytes_beside(bundle: Bundle, head: GraphVariant, variant: GraphVariant) -> int:
+    """Bytes of the weights that only the ``head`` has; none where the graphs cannot be read."""
+    try:
+        return bytes_beside(*(bundle.file(one.prefill).read_bytes() for one in (head, variant)))
+    except (OSError, ValueError, BundleNotFoundError):
+        return 0
 
 
 def weights_in_memory(stored: int, bits: int, logits: int, *, with_kernels: bool) -> int:

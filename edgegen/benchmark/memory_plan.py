@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from edgegen.benchmark.memory_forecast import MemoryForecast, forecast_memory, kv_bytes
+from edgegen.benchmark.memory_forecast import MemoryForecast, bias_bytes, forecast_memory, kv_bytes
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.kv_cost import MOST_KL, mean_kl
 from edgegen.bundle.manifest import GraphVariant
@@ -72,30 +72,34 @@ def plan_memory(
     room = int(limit * PLANNED) - beside
     least, best = None, None
     for choice in _choices(bundle, options, set(given)):
-        of_one = kv_bytes(bundle, choice)
-        bare = forecast_memory(bundle, choice, batch=batch, kv=0, draft=draft)
-        allowed = (room - bare.total) / (1 + prefixes)
-        if choice.kv_budget is not None:
-            allowed = min(allowed, choice.kv_budget)
+        of_one, of_bias = kv_bytes(bundle, choice), bias_bytes(bundle, choice)
+        bare = forecast_memory(bundle, choice, context=0, batch=batch, kv=0, draft=draft)
         shortest = min(_STEP, most)
-        needed = bare.total + int(of_one(shortest) * (1 + prefixes))
+        needed = bare.total + int(of_one(shortest) * (1 + prefixes)) + of_bias(shortest)
         least = needed if least is None else min(least, needed)
-        context = max((n for n in (*range(_STEP, most, _STEP), most) if of_one(n) <= allowed), default=0)
+        contexts = (*range(_STEP, most, _STEP), most)
+        allowed = {n: _kv_budget(choice, (room - bare.total - of_bias(n)) / (1 + prefixes)) for n in contexts}
+        context = max((n for n in contexts if of_one(n) <= allowed[n]), default=0)
         if context < shortest or (best is not None and best.context >= context):
             continue
-        budget = min(int(allowed), batch * of_one(most))
+        budget = min(int(allowed[context]), batch * of_one(most))
         best = MemoryPlan(
             replace(choice, kv_budget=budget, prefix_cache=int(budget * prefixes) if prefixes else choice.prefix_cache),
             context,
             max(1, budget // of_one(context)),
             limit,
-            replace(bare, python=bare.python + beside, kv=budget + int(budget * prefixes)),
+            replace(
+                bare,
+                python=bare.python + beside,
+                kv=budget + int(budget * prefixes),
+                activations=bare.activations + of_bias(context),
+            ),
         )
         if context == most:
             break
     if best is None:
         assert least is not None
-        bare = forecast_memory(bundle, options, kv=0, draft=draft)
+        bare = forecast_memory(bundle, options, context=0, kv=0, draft=draft)
         raise UsageError(
             f"{bundle.manifest.name} needs at least {_mb((least + beside) / PLANNED)} for a context of "
             f"{min(_STEP, most)} tokens ({describe_forecast(replace(bare, python=bare.python + beside))}), and "
@@ -113,6 +117,7 @@ def describe_forecast(forecast: MemoryForecast) -> str:
         "KV cache": forecast.kv,
         "activations and buffers": forecast.activations,
         "draft model": forecast.draft,
+        "prediction head": forecast.head,
     }
     return ", ".join(f"{_mb(count)} {name}" for name, count in parts.items() if count)
 
@@ -131,6 +136,11 @@ def _choices(bundle: Bundle, options: EngineOptions, given: set[str]) -> Iterato
     for dtype in types:
         for n in chunks:
             yield replace(options, kv=dtype, prefill_chunk=n)
+
+
+def _kv_budget(options: EngineOptions, left: float) -> float:
+    """Bytes of KV cache where ``left`` bytes are free."""
+    return left if options.kv_budget is None else min(left, options.kv_budget)
 
 
 def _is_near(bundle: Bundle, packed: GraphVariant) -> bool:

@@ -40,6 +40,16 @@ def bytes_of_tables(graph: bytes) -> int:
     return sum(length for _, length in _places(graph)[1])
 
 
+def bytes_beside(graph: bytes, other: bytes) -> int:
+    """Bytes of the tensors that a run of ``graph`` reads, and one of ``other``, with the same file, does not.
+
+    Raises:
+        ValueError: that is no such message.
+    """
+    own, others = (set().union(*_places(one)) for one in (graph, other))
+    return sum(length for _, length in own - others)
+
+
 _Place = tuple[int, int]
 """Offset and length."""
 

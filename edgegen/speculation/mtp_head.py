@@ -13,11 +13,9 @@ from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_graphs
 from edgegen.options.engine import EngineOptions
+from edgegen.options.speculation import LEAST_READ
 
 Hidden = NDArray[np.float32]
-
-LEAST_READ = 50_000_000
-"""Bytes that a step of a model has to read for a head to pay: a smaller one is done before a proposal is made."""
 
 
 class MTPHead:

@@ -12,7 +12,8 @@ from bench.studies.mtp import opened
 from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.loading import open_runner
-from edgegen.speculation.mtp_head import LEAST_READ, open_mtp_head
+from edgegen.options.speculation import LEAST_READ
+from edgegen.speculation.mtp_head import open_mtp_head
 from edgegen.speculation.sources import Speculate
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.pipeline import export

@@ -4,17 +4,25 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench.compare.checkpoints import write_checkpoint
+from bench.compare.shapes import Qwen35Shape
 from edgegen.benchmark.memory_forecast import MemoryForecast, forecast_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
+from edgegen_export.quantize.recipe import Scheme
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.families.cases import CASES
+from tests.families.harness import checkpoint_of
 from tests.root import ROOT
 from tests.runtime.models import write_fake_bundle
 from tests.systems import needs_proc
@@ -23,9 +31,11 @@ PYTHON, SESSION = 60_000_000, 19_000_000
 
 
 def test_the_total_is_the_sum_of_the_parts() -> None:
-    forecast = MemoryForecast(python=1, weights=20, tokenizer=300, kv=4000, activations=50_000, draft=600_000)
-    assert forecast.total == 654_321
-    assert forecast.of_model == 650_320
+    forecast = MemoryForecast(
+        python=1, weights=20, tokenizer=300, kv=4000, activations=50_000, draft=600_000, head=7_000_000
+    )
+    assert forecast.total == 7_654_321
+    assert forecast.of_model == 7_650_320
 
 
 def test_the_parts_of_a_model(int8_bundle: Bundle) -> None:
@@ -63,8 +73,8 @@ MEASURE = """
 import json, random, sys
 from edgegen import LLM, EngineOptions
 from edgegen.system import peak_memory, proportional_memory
-path, kv = sys.argv[1:]
-llm = LLM.load(path, options=EngineOptions(kv=kv))
+path, options = sys.argv[1:]
+llm = LLM.load(path, options=EngineOptions(**json.loads(options)))
 draw = random.Random(0)
 ids = [draw.randrange(llm.bundle.manifest.model.vocab_size) for _ in range(llm.max_context - 8)]
 llm.generate(ids, max_new_tokens=8, eos_token_id=[])
@@ -78,24 +88,55 @@ def wide_checkpoint(folder: Path) -> Path:
     )
 
 
+def small_hybrid(folder: Path) -> Path:
+    """As Qwen3.5, with a multi-token prediction head."""
+    write_checkpoint(folder, Qwen35Shape(4, 512, 4, 2, 2048, 128, 8, 64, vocab=16_000, context=2048, with_head=True))
+    return folder
+
+
+def inkling(folder: Path) -> Path:
+    """Heads enough that their biases count."""
+    case = next(one for one in CASES if str(one) == "inkling_text: base")
+    return checkpoint_of(replace(case, config={**case.config, "max_position_embeddings": 4096}), folder)
+
+
+MADE: dict[str, tuple[Callable[[Path], Path], Scheme]] = {
+    "wide fp32": (wide_checkpoint, "fp32"),
+    "hybrid int8": (small_hybrid, "int8"),
+    "inkling int8": (inkling, "int8"),
+}
+"""Checkpoints with random weights, and the schemes that they are exported in."""
+
+
 @pytest.mark.golden
 @pytest.mark.slow
 @needs_proc
-@pytest.mark.parametrize("shape", ["stories int8", "stories float32", "wide fp32"])
-def test_processes_take_what_is_forecast(shape: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ("stories int8", {"kv": "int8"}),
+        ("stories float32", {"kv": "float32"}),
+        ("wide fp32", {"kv": "float32"}),
+        ("hybrid int8", {"kv": "int8", "speculate": "off"}),
+        ("hybrid int8", {"kv": "int8", "speculate": "mtp"}),
+        ("inkling int8", {"kv": "int8"}),
+    ],
+    ids=str,
+)
+def test_processes_take_what_is_forecast(shape: str, options: dict[str, Any], tmp_path: Path) -> None:
     """Within 15% of the peak. Of pages that other processes map too, the share of one process is less."""
-    if shape == "wide fp32":
-        bundle = export(str(wide_checkpoint(tmp_path / "wide")), tmp_path / "bundle", scheme="fp32")[0]
+    if shape in MADE:
+        write, scheme = MADE[shape]
+        bundle = export(str(write(tmp_path / "checkpoint")), tmp_path / "bundle", scheme=scheme, fast=True)[0]
     else:
         bundle = Bundle.open(BundleStore().resolve(DEFAULT_MODEL))
-    kv = "int8" if shape.endswith("int8") else "float32"
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(bundle.path), kv],
+        [sys.executable, "-c", MEASURE, str(bundle.path), json.dumps(options)],
         capture_output=True,
         check=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     share, peak = json.loads(done.stdout)
-    forecast = forecast_memory(bundle, EngineOptions(kv=kv)).total
+    forecast = forecast_memory(bundle, EngineOptions(**options)).total
     assert forecast == pytest.approx(peak, rel=0.15)
     assert share < 1.15 * forecast
