@@ -13,13 +13,24 @@ from functools import cache
 
 import numpy as np
 
-from edgegen.benchmark.memory_forecast import PYTHON, TOKENIZER, activation_bytes, weights_in_memory
+from edgegen.benchmark.memory_forecast import (
+    PYTHON,
+    TOKENIZER,
+    activation_bytes,
+    bytes_of_bias,
+    head_activation_bytes,
+    weights_in_memory,
+)
 from edgegen.bundle.manifest import Quantization
+from edgegen.graph.attention_bias import AttentionBias
 from edgegen.options.engine import EngineOptions
 from edgegen.system import physical_cores
-from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.architecture.tensors import components_of, decoder_tensors
+from edgegen_export.architecture.components.draft_input import DraftInput
+from edgegen_export.architecture.components.relative_attention import RelativeAttention
+from edgegen_export.architecture.config import Alibi, DecoderConfig
+from edgegen_export.architecture.tensors import components_of, decoder_tensors, matrices_around
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
+from edgegen_export.calibration.proposed_ids import proposed_ids
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
 from edgegen_export.calibration.text import FEW_TOKENS, LENGTH, TOKENS, rows_together
 from edgegen_export.graph.carried import Carried
@@ -75,8 +86,12 @@ class Estimate:
         return self.bundle + self.scratch
 
 
-def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float) -> Estimate:
-    """What the export of such a model takes, on a machine whose matrix products run at ``gflops``."""
+def estimate(
+    config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float, head: DecoderConfig | None = None
+) -> Estimate:
+    """What the export of such a model takes, on a machine whose matrix products run at ``gflops``.
+
+    ``head``: what proposes further tokens in the same bundle, as a decoder of its layers."""
     required, _ = decoder_tensors(config)
     parameters = sum(map(math.prod, required.values()))
     recipe = of_ternary(scheme) if config.ternary else (ROUNDED if fast else CALIBRATED)[scheme]
@@ -90,6 +105,9 @@ def estimate(config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float
     memory = _MEMORY + _TENSORS_IN_MEMORY[recipe.method] * largest
     bundle = _bundle_bytes(config, scheme, calibrated=recipe.calibrates)
     scratch, running = _scratch_bytes(config, recipe, bundle), _running_bytes(config, scheme, recipe)
+    if head is not None:
+        of_head = _head_bytes(head, scheme)
+        bundle, running = bundle + of_head, running + of_head + _running_head_bytes(head)
     return Estimate(seconds, memory, bundle, scratch, running)
 
 
@@ -145,9 +163,39 @@ def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) 
     weights = weights_in_memory(bundle, bits, logits, with_kernels=True)
     kv = sum(config.attentions[i].kept for i in config.cached_layers) * (1 if bits <= EIGHT_BITS.bits else 4)
     chunk = EngineOptions().prefill_chunk
+    context = min(CONTEXT, config.max_positions)
     working = activation_bytes(config.hidden_size, config.vocab_size, chunk=chunk)
+    working += bytes_of_bias(_attention_bias(config), chunk=chunk, context=context)
     vocabulary = TOKENIZER * _BYTES_OF_TOKEN * config.vocab_size
-    return PYTHON + weights + vocabulary + kv * min(CONTEXT, config.max_positions) + working
+    return PYTHON + weights + vocabulary + kv * context + working
+
+
+def _attention_bias(config: DecoderConfig) -> AttentionBias:
+    """What attention adds to its scores, as the graph will have it."""
+    relative = [one.heads for one in config.attentions.values() if isinstance(one, RelativeAttention)]
+    if relative or not isinstance(config.positions, Alibi):
+        return AttentionBias(max(relative, default=0), by_layer=True)
+    return AttentionBias(max(one.heads for one in config.attentions.values()), by_layer=False)
+
+
+def _head_bytes(head: DecoderConfig, scheme: Scheme) -> int:
+    """Weights of what proposes further tokens, beside the embedding and the head of the model: it is not calibrated,
+    and what is around its layers has 8 bits at least."""
+    own = {name: shape for name, shape in _matrices(head).items() if name not in _EMBEDDINGS}
+    if head.extra(DraftInput) and (proposed := proposed_ids(head.vocab_size, ())) is not None:
+        own["proposed"] = len(proposed), head.hidden_size
+    around = {name: own.pop(name) for modules in matrices_around(head) for name in modules}
+    least: Scheme = "int8" if ROUNDED[scheme].linear.bits < EIGHT_BITS.bits else scheme
+    floats = sum(math.prod(shape) for shape in decoder_tensors(head)[0].values() if len(shape) == 1)
+    stored = _stored_bytes(head, own, scheme, calibrated=False) + _stored_bytes(head, around, least, calibrated=False)
+    return stored + 4 * floats
+
+
+def _running_head_bytes(head: DecoderConfig) -> int:
+    """Its KV cache, and what it computes with."""
+    kv = 4 * sum(head.attentions[i].kept for i in head.cached_layers)
+    working = head_activation_bytes(head.hidden_size, chunk=EngineOptions().prefill_chunk)
+    return kv * min(CONTEXT, head.max_positions) + working
 
 
 def _stored_bytes(

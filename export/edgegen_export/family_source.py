@@ -50,6 +50,9 @@ from edgegen_export.tensors.lazy import LazyTensor
 
 Ids = NDArray[np.int64]
 
+_HEAD_LAYERS = ("mtp_num_hidden_layers", "num_mtp_layers", "num_nextn_predict_layers")
+"""Settings with the number of layers of a multi-token prediction head."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundHead:
@@ -226,6 +229,13 @@ class FamilyLoader:
         """As :meth:`check`, of which it is the second half."""
         return self.check(config)[1]
 
+    def draft_decoder(self, config: Mapping[str, Any]) -> DecoderConfig | None:
+        architecture, read = self.check(config)
+        if self._eagle is not None:
+            return self._eagle.draft.of(read.num_layers)
+        head = architecture.draft_head if self._with_head and _may_have_head(config) else None
+        return head.config(read) if head else None
+
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:
         """Unpacked, where it is quantized already, and merged."""
         architecture, config = self.check(checkpoint.config)
@@ -296,6 +306,14 @@ class FamilyLoader:
             return None, []
         decoder = architecture.draft_head.config(config)
         return BoundHead(decoder, folded(decoder, found)), []
+
+
+def _may_have_head(config: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint with this config has the layers of a multi-token prediction head: unless it says that there
+    are none."""
+    text: Mapping[str, Any] = config.get("text_config") or {}
+    said = [one[key] for one in (config, text) for key in _HEAD_LAYERS if key in one]
+    return not said or any(said)
 
 
 def _hidden_scale(

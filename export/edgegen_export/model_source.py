@@ -157,6 +157,11 @@ class SourceLoader(Protocol):
         """The model's hyperparameters, where ``config.json`` tells them; to be asked after :meth:`check`."""
         ...
 
+    def draft_decoder(self, config: Mapping[str, Any]) -> DecoderConfig | None:
+        """What proposes further tokens in the model's bundle, as a decoder of its layers; to be asked like
+        :meth:`decoder`. None where there is nothing, as far as ``config.json`` tells."""
+        ...
+
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint that :meth:`load` takes."""
         ...

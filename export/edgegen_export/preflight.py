@@ -45,12 +45,12 @@ class Preflight:
         decoder = self.loader.decoder(config)
         if decoder is None or self.estimate is not None:
             return
-        gflops = self.measure()
-        self.estimate = estimate(decoder, self.scheme, fast=self.fast, gflops=gflops)
+        gflops, head = self.measure(), self.loader.draft_decoder(config)
+        self.estimate = estimate(decoder, self.scheme, fast=self.fast, gflops=gflops, head=head)
         self._refuse_small_memory(self.estimate)
         self.progress.expect(self.estimate.seconds)
         if self.estimate.total_seconds >= LONG_S:
-            plain = estimate(decoder, self.scheme, fast=True, gflops=gflops)
+            plain = estimate(decoder, self.scheme, fast=True, gflops=gflops, head=head)
             offered = not self.fast and CALIBRATED[self.scheme].calibrates
             self.progress.note(announcement(self.estimate, plain if offered else None))
 

@@ -96,6 +96,9 @@ class TraceLoader:
     def decoder(self, config: Mapping[str, Any]) -> None:
         """Not known before the model is traced."""
 
+    def draft_decoder(self, config: Mapping[str, Any]) -> None:
+        """Models are traced without what proposes further tokens."""
+
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint as it is, for transformers to load.
 
