@@ -1,16 +1,18 @@
 """Multi-token prediction: speedup at a given acceptance rate, in pairs of answers with and without it.
 
     python -m bench.studies.mtp BUNDLE [--rates .5 .7 .9] [--sequences N] [--threads N] [--rounds N] [--tokens N]
-    python -m bench.studies.mtp BUNDLE --text FILE
+    python -m bench.studies.mtp BUNDLE --text FILE [--sampled] [--cost STEPS]
     python -m bench.studies.mtp --write CHECKPOINT
 
 No trained model of a size that matters was at hand, and the head of one with random weights is never right. So the head
 computes what it would, and then its choice is replaced: by the model's own token with a probability, by another one
 else. Hence the time is the head's and the model's own, and the acceptance rate is given.
 
-With ``--text`` nothing is replaced: prompts are taken from the text, and the rate is the head's own. ``--write`` makes
-a checkpoint of Qwen3.5-0.8B's shape, with a head and random weights, to be exported. ``--sequences`` runs several
-prompts at once. ``--cpu-time`` counts that of the process, for machines with other work; with one thread, then.
+With ``--text`` nothing is replaced: prompts are taken from the end of the text that ``mtp_training`` holds out, and the
+rate is the head's own; ``--sampled`` draws the answers. There ``--cost`` gives the head the cost of another model's, in
+steps, by which it chooses how many tokens it proposes. ``--write`` makes a checkpoint of Qwen3.5-0.8B's shape, with a
+head and random weights, to be exported. ``--sequences`` runs several prompts at once. ``--cpu-time`` counts that of the
+process, for machines with other work; with one thread, then.
 """
 
 import argparse
@@ -27,12 +29,13 @@ import numpy as np
 
 from bench.compare.checkpoints import write_checkpoint
 from bench.compare.shapes import SHAPES, Qwen35Shape
+from bench.studies.mtp_training import split
 from edgegen import LLM, EngineOptions, GenerationOptions, GenerationResult
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_model
 from edgegen.speculation.mtp_head import Hidden, Logits, MTPHead, open_mtp_head
-from edgegen.tokenizer import Tokenizer
+from edgegen.speculation.stats import Speculation
 
 PROMPT, PROMPTS = 64, 12
 
@@ -47,9 +50,8 @@ class DictatedHead(MTPHead):
     each token but the first, so the first ones tell which it is.
     """
 
-    def __init__(self, head: MTPHead, answers: Sequence[Sequence[int]], rate: float, cost: float | None = None) -> None:
-        """``cost``: that of another head, as of a model whose layers are more."""
-        self.cost, self.chunk = head.cost if cost is None else cost, head.chunk
+    def __init__(self, head: MTPHead, answers: Sequence[Sequence[int]], rate: float) -> None:
+        self.cost, self.chunk = head.cost, head.chunk
         self._head, self._answers, self._rate = head, answers, rate
         self._of = dict[int, Sequence[int]]()
 
@@ -79,19 +81,28 @@ def opened(
     rate: float | None,
     cost: float | None = None,
 ) -> Generator[LLM]:
-    """The model with its head, whose choices are dictated unless the ``rate`` is None."""
+    """The model with its head, whose choices are dictated unless the ``rate`` is None; ``cost``: as of another's."""
     runner, tokenizer = open_model(bundle, options, lambda progress: None)
     head = None if options.speculate == "off" else open_mtp_head(bundle, options, runner)
-    dictated = head if head is None or rate is None else DictatedHead(head, answers, rate, cost)
+    if head is not None and cost is not None:
+        head.cost = cost
+    dictated = head if head is None or rate is None else DictatedHead(head, answers, rate)
     with LLM(bundle, tokenizer, runner, options, head=dictated) as llm:
         yield llm
 
 
 def timed(
-    llm: LLM, prompts: list[list[int]], tokens: int, most: int | None, clock: Callable[[], float] = perf_counter
+    llm: LLM,
+    prompts: list[list[int]],
+    tokens: int,
+    most: int | None,
+    clock: Callable[[], float] = perf_counter,
+    *,
+    sampled: bool = False,
 ) -> tuple[float, list[GenerationResult]]:
     """Seconds for each token of the answers, and these; their prompts are left out."""
-    options = GenerationOptions(num_assistant_tokens=most, eos_token_id=())
+    seed = 0 if sampled else None
+    options = GenerationOptions(num_assistant_tokens=most, eos_token_id=(), do_sample=sampled, seed=seed)
 
     def answered(count: int) -> tuple[float, list[GenerationResult]]:
         begin = clock()
@@ -119,6 +130,8 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=1)
     parser.add_argument("--cpu-time", action="store_true", help="measure that of the process")
     parser.add_argument("--text", type=Path)
+    parser.add_argument("--sampled", action="store_true")
+    parser.add_argument("--cost", type=float, metavar="STEPS")
     arguments = parser.parse_args()
     if arguments.write is not None:
         shape = SHAPES["Q35"].sizes
@@ -129,8 +142,10 @@ def main() -> None:
     kv: Literal["float32", "int8"] | None = arguments.kv
     on = EngineOptions(threads=arguments.threads, kv=kv, speculate="mtp", verify="never", prefix_cache=0)
     off = replace(on, speculate="off")
+    clock = process_time if arguments.cpu_time else perf_counter
     if arguments.text is not None:
-        of_text(bundle, on, off, arguments.text, arguments.tokens)
+        with opened(bundle, off, (), None) as plain, opened(bundle, on, (), None, arguments.cost) as speculating:
+            of_text(plain, speculating, arguments.text, arguments.tokens, clock, sampled=arguments.sampled)
         return
     clock, vocabulary = process_time if arguments.cpu_time else perf_counter, bundle.manifest.model.vocab_size
     ids = np.random.default_rng(0).integers(0, vocabulary, (arguments.sequences, PROMPT))
@@ -156,23 +171,29 @@ def main() -> None:
             print(f"{rate:4.2f}  {most:4}  {median(ratios):7.2f}  {steps:15.2f}  {median(times):12.2f}", flush=True)
 
 
-def of_text(bundle: Bundle, on: EngineOptions, off: EngineOptions, text: Path, tokens: int) -> None:
-    """The head's own acceptance rate and speedup, on prompts of a text."""
-    assert bundle.manifest.tokenizer, "the bundle has a tokenizer"
-    ids = Tokenizer.from_file(bundle.file(bundle.manifest.tokenizer)).encode(text.read_text("utf-8")[-400_000:])
+def of_text(
+    plain: LLM, speculating: LLM, text: Path, tokens: int, clock: Callable[[], float], *, sampled: bool
+) -> None:
+    """The head's own acceptance rate and speedup, on prompts of the part of a text that is held out."""
+    assert plain.tokenizer, "the bundle has a tokenizer"
+    _, ids = split(plain.tokenizer.encode(text.read_text("utf-8")))
     prompts = [ids[at : at + PROMPT] for at in np.linspace(0, len(ids) - PROMPT, PROMPTS).astype(int)]
-    plain, sooner = list[tuple[float, list[GenerationResult]]](), list[tuple[float, list[GenerationResult]]]()
-    for options, found in ((off, plain), (on, sooner)):
-        with opened(bundle, options, (), None) as llm:
-            found += [timed(llm, [prompt], tokens, None) for prompt in prompts]
-    texts = [[one.token_ids for _, (one,) in found] for found in (plain, sooner)]
-    assert texts[0] == texts[1], "the texts differ"
-    counts = [one.speculation for _, (one,) in sooner]
-    accepted, proposed = sum(one.accepted for one in counts), sum(one.proposed for one in counts)
-    steps = PROMPTS * tokens - accepted
-    speedup = median(a[0] / b[0] for a, b in zip(plain, sooner, strict=True))
-    print(f"accepted {accepted} of {proposed} ({accepted / max(1, proposed):.0%}), tokens per step", end=" ")
-    print(f"{PROMPTS * tokens / steps:.2f}, speedup {speedup:.2f}")
+    times, counts = list[tuple[float, float]](), list[Speculation]()
+    for prompt in prompts:
+        (before, (expected,)), (after, (found,)) = (
+            timed(llm, [prompt], tokens, None, clock, sampled=sampled) for llm in (plain, speculating)
+        )
+        assert found.token_ids == expected.token_ids, "a text is not the model's own"
+        times.append((before, after))
+        counts.append(found.speculation)
+    accepted, proposed, verified = (
+        sum(numbers) for numbers in zip(*((one.accepted, one.proposed, one.runs) for one in counts), strict=True)
+    )
+    steps = len(prompts) * tokens - accepted
+    before, after = (1 / median(one) for one in zip(*times, strict=True))
+    print(f"accepted {accepted} of {proposed} ({accepted / max(1, proposed):.0%}) in {verified} of {steps} steps")
+    print(f"tokens per step {len(prompts) * tokens / steps:.2f}, tokens/s {after:.0f}, without {before:.0f}", end=", ")
+    print(f"speedup {median(before / after for before, after in times):.2f}")
 
 
 if __name__ == "__main__":
