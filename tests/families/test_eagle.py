@@ -18,7 +18,11 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.cli.export import command
 from edgegen.errors import EdgegenError, UsageError
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.estimate import estimate
+from edgegen_export.families import FAMILIES
+from edgegen_export.family_source import FamilyLoader
 from edgegen_export.pipeline import export
+from edgegen_export.progress import Silent
 from tests.export.bundles import Listener, random_ids, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES
@@ -162,6 +166,15 @@ def test_the_draft_computes_what_the_formulas_say(subject: Subject, chunk: int) 
     ids = random_ids(subject.bundle, 17)
     hidden = _fused(subject, ids)
     assert_head_computes(subject.bundle, ids[1:], hidden, _expected(subject, ids[1:], hidden[:-1]), chunk)
+
+
+def test_an_export_is_estimated_with_its_draft(subject: Subject) -> None:
+    config = json.loads((subject.model / "config.json").read_text("utf-8"))
+    loader = FamilyLoader(FAMILIES, None, None, Silent(), draft_head=str(subject.draft))
+    decoder, head = loader.decoder(config), loader.draft_decoder(config)
+    assert head
+    both = [estimate(decoder, "fp32", fast=True, gflops=100.0, head=one).bundle for one in (head, None)]
+    assert both[0] - both[1] == sum(one.nbytes for name, one in subject.tensors.items() if name.endswith(".weight"))
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
