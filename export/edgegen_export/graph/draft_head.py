@@ -1,11 +1,14 @@
 """The graph of a multi-token prediction head: hidden states and next tokens → logits of the tokens after these."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import GraphContract, KVSpec
 from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.graph.attention import StepInputs
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, pick, rotary_tables, step_inputs
@@ -43,14 +46,9 @@ def build_draft_head(
     """
     names = GraphContract()
     g, of_head = GraphBuilder(MODULE), RenamedParameters(params, stored_name)
-    ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
-    previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", config.hidden_size])
-    step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
+    taken = head_inputs(g, of_head, config, kv, "draft_embed_norm")
+    step, both = taken.step, (taken.normed, taken.token) if own.hidden_first else (taken.token, taken.normed)
     with g.scope("embed"):
-        token = added(g, embedding(g, of_head, config, ids, step.positions))
-        token = normalized(g, of_head, config.norm, token, "draft_embed_norm")
-        previous = normalized(g, of_head, config.norm, previous, "draft_hidden_norm")
-        both = (previous, token) if own.hidden_first else (token, previous)
         x = linear(g, of_head.matrix("draft_in"), g.op.Concat(*both, axis=2))
     stream = Stream(x)
     for layer in range(config.num_layers):
@@ -68,6 +66,28 @@ def build_draft_head(
         )
     g.output(names.logits, logits, "float32", ["batch", "wanted", config.vocab_size])
     return g
+
+
+class HeadInputs(NamedTuple):
+    """Embeddings [b, t, d] of the next ``token``, normalized; ``previous`` hidden states [b, t, d], and the same
+    ``normed``; and what layers take of a ``step``."""
+
+    token: Value
+    previous: Value
+    normed: Value
+    step: StepInputs
+
+
+def head_inputs(g: GraphBuilder, of_head: Parameters, config: DecoderConfig, kv: KVSpec, token_norm: str) -> HeadInputs:
+    """What a head takes, as inputs of its graph. ``token_norm``: the name of the norm of embeddings."""
+    ids = g.input(GraphContract().input_ids, "int64", ["batch", "tokens"])
+    previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", config.hidden_size])
+    step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
+    with g.scope("embed"):
+        token = added(g, embedding(g, of_head, config, ids, step.positions))
+        token = normalized(g, of_head, config.norm, token, token_norm)
+        normed = normalized(g, of_head, config.norm, previous, "draft_hidden_norm")
+    return HeadInputs(token, previous, normed, step)
 
 
 def some_logits(

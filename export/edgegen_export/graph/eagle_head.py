@@ -8,15 +8,15 @@ from edgegen_export.architecture.components.eagle_input import EagleInput
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import attention
-from edgegen_export.graph.blocks import embedding, final_hidden
+from edgegen_export.graph.blocks import final_hidden
 from edgegen_export.graph.builder import GraphBuilder
-from edgegen_export.graph.decoder import HIDDEN_STATES, pick, rotary_tables, step_inputs
-from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, MODULE, some_logits, stored_name
+from edgegen_export.graph.decoder import HIDDEN_STATES, pick
+from edgegen_export.graph.draft_head import CUT_HEAD, MODULE, head_inputs, some_logits, stored_name
 from edgegen_export.graph.kept_state import kv_layers
 from edgegen_export.graph.mlp import mlp
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.renamed import RenamedParameters
-from edgegen_export.graph.stream import Stream, added, norm, normalized
+from edgegen_export.graph.stream import Stream, added, norm
 
 
 def build_eagle_head(
@@ -25,13 +25,8 @@ def build_eagle_head(
     """As :func:`build_draft_head`, of the draft ``config``; ``proposed``: the ids of its head's rows."""
     names = GraphContract()
     g, of_head = GraphBuilder(MODULE), RenamedParameters(params, eagle_name)
-    ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
-    previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", config.hidden_size])
-    step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
+    token, previous, normed, step = head_inputs(g, of_head, config, kv, "layers.0.attn_norm")
     with g.scope("embed"):
-        token = added(g, embedding(g, of_head, config, ids, step.positions))
-        token = normalized(g, of_head, config.norm, token, "layers.0.attn_norm")
-        normed = normalized(g, of_head, config.norm, previous, "draft_hidden_norm")
         both = g.op.Concat(token, normed, axis=2)
     thinks = config.layers[0].mlp
     assert isinstance(thinks, MLP), "a draft has a plain MLP"
