@@ -163,7 +163,7 @@ def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
     windows = windows_of(kv, second_level_cache(), kernels=runs_kernels(options.kernels))
     checkpoints = checkpoint_bytes(kv)
     head = _head(bundle, options)
-    of_head = 0 if head is None else head.kv.bytes_per_token
+    of_head = 0 if head is None else head.kept_bytes_per_token
     return lambda tokens: bytes_needed(kv, windows, tokens) + checkpoints + of_head * tokens
 
 

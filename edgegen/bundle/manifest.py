@@ -247,7 +247,8 @@ class HiddenStates:
     """An output of the prefill graph: the hidden states after the final norm, float32 [rows, tokens, size].
 
     As transformers has them in ``last_hidden_state``: where the model projects them before the head, projected. With an
-    EAGLE-3 draft they are what that takes, and are called ``draft_states``.
+    EAGLE-3 draft they are what that takes, and are called ``draft_states``. With an assistant of Gemma 4 they are those
+    of the positions whose logits are wanted, [rows, wanted, size], and are called ``wanted_states``.
     """
 
     name: str
@@ -256,11 +257,31 @@ class HiddenStates:
     @property
     def embedding_size(self) -> int | None:
         """The size of embeddings of these; None where they are a draft's."""
-        return None if self.name == DRAFT_STATES else self.size
+        return None if self.name in (DRAFT_STATES, WANTED_STATES) else self.size
+
+    @property
+    def of_wanted(self) -> bool:
+        """Whether they are those of the positions whose logits are wanted, and of no others."""
+        return self.name == WANTED_STATES
 
 
 DRAFT_STATES = "draft_states"
 """The output of hidden states for an EAGLE-3 draft, which are no embeddings."""
+
+WANTED_STATES = "wanted_states"
+"""The output of hidden states for a head that reads the model's KV cache, which takes those of one position."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCache:
+    """What the graph of a draft head reads that keeps nothing itself: the KV cache of the model's own layers.
+
+    ``layers``: of each of the graph's ``kv.layers``, the model's layer whose keys and values it reads; ``int8``: the
+    graph for an int8 KV cache of the model, null where the bundle has none.
+    """
+
+    layers: tuple[int, ...]
+    int8: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +292,8 @@ class GraphVariant:
     those of all, as well. ``minimum_onnxruntime`` is the oldest with every operator they use.
     ``hidden_states``: for embeddings and multi-token prediction; absent where the bundle was exported without them.
     ``hidden_input``: of the graph of a multi-token prediction head alone, its float32 [rows, tokens, size] input of the
-    hidden states of the positions before the tokens.
+    hidden states of the positions before the tokens. ``model_cache``: of such a graph, that it reads the model's KV
+    cache; absent where it has its own.
     """
 
     name: str
@@ -287,6 +309,18 @@ class GraphVariant:
     rotary: tuple[RotaryTable, ...]
     hidden_states: HiddenStates | None = field(default=None, metadata=OPTIONAL)
     hidden_input: str | None = field(default=None, metadata=OPTIONAL)
+    model_cache: ModelCache | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def kept_bytes_per_token(self) -> int:
+        """Bytes of KV cache of its own that one token adds."""
+        return 0 if self.model_cache else self.kv.bytes_per_token
+
+    def over(self, dtype: KVDtype) -> "GraphVariant":
+        """As this one, which reads the model's KV cache, reads one of such numbers."""
+        int8 = self.model_cache.int8 if self.model_cache and dtype == "int8" else None
+        graph = int8 or self.prefill
+        return replace(self, prefill=graph, decode=graph, kv=replace(self.kv, dtype=dtype))
 
     @property
     def with_int4_kv(self) -> "GraphVariant":
@@ -432,7 +466,7 @@ class Manifest:
                 del content[key]
         for variant in (*content["variants"], *([content["mtp"]] if self.mtp else [])):
             # Absent where there is none, as `docs/bundle-format.md` has it.
-            for key in ("hidden_states", "hidden_input"):
+            for key in ("hidden_states", "hidden_input", "model_cache"):
                 if variant[key] is None:
                     del variant[key]
             if not variant["kv"]["fixed"]:
@@ -486,6 +520,9 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
         if (variant.hidden_input is not None) != (where == "mtp"):
             wanted = "str" if where == "mtp" else "null"
             problems.append(f"{where}.hidden_input: {wanted} expected")
+        if variant.model_cache is not None:
+            problems += [f"{where}.model_cache: null expected"] if where != "mtp" else []
+            named |= {f"{where}.model_cache.int8": variant.model_cache.int8} if variant.model_cache.int8 else {}
     if manifest.mtp is not None:
         problems += _head_problems(manifest, manifest.mtp)
     problems += [f"{key}: {path!r} is not among files" for key, path in named.items() if path not in manifest.files]
@@ -498,7 +535,32 @@ def _head_problems(manifest: Manifest, head: GraphVariant) -> list[str]:
     problems += ["mtp.hidden_states: missing"] if head.hidden_states is None else []
     sizes = {head.hidden_states.size if head.hidden_states else 0}
     sizes |= {variant.hidden_states.size if variant.hidden_states else 0 for variant in manifest.variants}
-    return problems + (["mtp.hidden_states.size: that of every variant expected"] if len(sizes) > 1 else [])
+    problems += ["mtp.hidden_states.size: that of every variant expected"] if len(sizes) > 1 else []
+    return problems + (_reading_problems(manifest, head, head.model_cache) if head.model_cache else [])
+
+
+def _reading_problems(manifest: Manifest, head: GraphVariant, cache: ModelCache) -> list[str]:
+    """What keeps a head from reading the KV cache of the model."""
+    problems = ["mtp.kv.fixed: none expected"] if head.kv.fixed else []
+    problems += ["mtp.kv.dtype: 'float32' expected"] if head.kv.dtype != "float32" else []
+    if len(cache.layers) != len(head.kv.layers):
+        return [*problems, f"mtp.model_cache.layers: {len(head.kv.layers)} expected, found {len(cache.layers)}"]
+    for where, variant in manifest.all_variants.items():
+        if variant is head:
+            continue
+        if variant.kv.dtype == "int8" and cache.int8 is None:
+            problems.append(f"mtp.model_cache.int8: str expected, for {where} has an int8 KV cache")
+        kept = {n if one.layer is None else one.layer: one for n, one in enumerate(variant.kv.layers)}
+        for layer, reader in zip(cache.layers, head.kv.layers, strict=True):
+            if layer not in kept or _extent(variant.kv, kept[layer]) != _extent(head.kv, reader):
+                problems.append(f"mtp.model_cache.layers: layer {layer} of {where} has no such cache")
+    return problems
+
+
+def _extent(kv: KVSpec, layer: KVLayer) -> tuple[object, ...]:
+    """What a layer's arrays hold, and how."""
+    kv_class = kv.classes.get(layer.cache_class)
+    return layer.cache_class, kv_class and kv_class.window, layer.kv_heads, layer.head_dim, layer.latent
 
 
 def _base_problems(base: BaseBundle) -> list[str]:

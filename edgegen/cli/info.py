@@ -130,7 +130,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
             for v in (*manifest.variants, bundle.int4_variant)
             if v is not None and v.kv.layers
         ],
-        "mtp": {"kv_bytes_per_token": manifest.mtp.kv.bytes_per_token} if manifest.mtp else None,
+        "mtp": {"kv_bytes_per_token": manifest.mtp.kept_bytes_per_token} if manifest.mtp else None,
         "disk_bytes": bundle.nbytes,
         "kernels": describe_kernels(),
         "tuned": asdict(tuned) if (tuned := TunedOptions.read(bundle)) else None,

@@ -510,3 +510,44 @@ def test_a_multi_token_prediction_head_takes_the_models_states(
 def test_only_heads_take_hidden_states(raw: dict[str, Any]) -> None:
     raw["variants"][0]["hidden_input"] = "previous"
     assert problems(raw) == ["variants[0].hidden_input: null expected"]
+
+
+def _reading(raw: dict[str, Any], **cache: Any) -> dict[str, Any]:
+    """With a head that reads what all layers of the model keep; ``cache``: otherwise."""
+    variant = raw["variants"][0]
+    variant["hidden_states"] = {"name": "wanted_states", "size": 4}
+    read = {"layers": list(range(len(variant["kv"]["layers"]))), "int8": None, **cache}
+    return {**raw, "mtp": {**variant, "name": "mtp", "hidden_input": "previous", "model_cache": read}}
+
+
+def test_a_head_may_read_the_models_cache(raw: dict[str, Any]) -> None:
+    whole = _reading(raw)
+    read = Manifest.from_json(json.dumps(whole))
+    assert without_hash(read) == whole
+    assert read.mtp
+    assert read.mtp.kept_bytes_per_token == 0
+    assert read.mtp.over("int4").kv.dtype == "int4"
+    assert read.variants[0].hidden_states
+    assert read.variants[0].hidden_states.embedding_size is None
+
+
+@pytest.mark.parametrize(
+    ("cache", "expected"),
+    [
+        ({"layers": [7]}, ["mtp.model_cache.layers: layer 7 of variants[0] has no such cache"]),
+        ({"layers": [0, 0]}, ["mtp.model_cache.layers: 1 expected, found 2"]),
+        ({"int8": "other.onnx"}, ["mtp.model_cache.int8: 'other.onnx' is not among files"]),
+    ],
+)
+def test_what_a_head_reads_is_there(raw: dict[str, Any], cache: dict[str, Any], expected: list[str]) -> None:
+    assert problems(_reading(raw, **cache)) == expected
+
+
+def test_a_head_has_a_graph_for_an_int8_cache(raw: dict[str, Any]) -> None:
+    whole = _reading(raw)
+    variant = whole["variants"][0]
+    int8 = {**variant, "name": "int8", "kv": {**variant["kv"], "dtype": "int8"}}
+    whole["variants"] = [variant, int8]
+    assert problems(whole) == ["mtp.model_cache.int8: str expected, for variants[1] has an int8 KV cache"]
+    whole["variants"] = [{**variant, "model_cache": {"layers": [0], "int8": None}}]
+    assert "variants[0].model_cache: null expected" in problems(whole)
