@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # what only chats, sessions, scores, embeddings and draft mod
     from edgegen.scoring.perplexity import OnScored
     from edgegen.scoring.scores import Perplexity, Score
     from edgegen.speculation.draft_model import DraftModel
-    from edgegen.speculation.mtp_head import MTPHead
+    from edgegen.speculation.mtp_head import Head
 
 _CLOSED = "this LLM is closed: load it again."
 
@@ -65,7 +65,7 @@ class LLM:
         runner: Runner[Any],
         options: EngineOptions,
         draft: DraftModel | None = None,
-        head: MTPHead | None = None,
+        head: Head | None = None,
     ) -> None:
         self.bundle = bundle
         model = bundle.manifest.model

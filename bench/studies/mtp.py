@@ -86,8 +86,9 @@ def opened(
     head = None if options.speculate == "off" else open_mtp_head(bundle, options, runner)
     if head is not None and cost is not None:
         head.cost = cost
-    dictated = head if head is None or rate is None else DictatedHead(head, answers, rate)
-    with LLM(bundle, tokenizer, runner, options, head=dictated) as llm:
+    if isinstance(head, MTPHead) and rate is not None:
+        head = DictatedHead(head, answers, rate)
+    with LLM(bundle, tokenizer, runner, options, head=head) as llm:
         yield llm
 
 

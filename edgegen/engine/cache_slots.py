@@ -13,6 +13,7 @@ from edgegen.engine.prefix_cache import CachedPrefix, PrefixCache, is_continued
 from edgegen.engine.sequence import Sequence
 from edgegen.model.interfaces import Cache, ChunkInvariance
 from edgegen.model.kv_snapshot import KVSnapshot
+from edgegen.speculation.proposer import CacheReader
 
 _LEAST = 8
 """Fewer shared ids are not worth reusing."""
@@ -99,6 +100,9 @@ class CacheSlots:
     def _seat(self, sequence: Sequence) -> None:
         sequence.kv.slot = len(self.sequences)
         self.sequences.append(sequence)
+        for proposer in sequence.proposers:
+            if isinstance(proposer, CacheReader):
+                proposer.read_from(self._cache, lambda: sequence.kv.slot)
 
     def _fill(self, slot: int, sequence: Sequence) -> int:
         """Fill ``slot`` with the longest cached prefix of the prompt; returns its length."""

@@ -17,6 +17,7 @@ from edgegen.engine.prefix_cache import PrefixCache
 from edgegen.engine.scheduler import Decode, Prefill, Verify, Work
 from edgegen.engine.sequence import Logits, Sequence
 from edgegen.model.interfaces import Cache, Runner
+from edgegen.speculation.proposer import OnHiddenAt
 
 Demand = Callable[[], tuple[int, int]]
 """How many sequences are running, and the most positions one of them may have in the KV cache."""
@@ -185,7 +186,7 @@ class BatchExecutor:
         self._cache.checkpoint(kv.slot)  # the end of the text before: the next prompt may diverge within this chunk
         on_hidden, hear, first = sequence.params.on_hidden, sequence.on_hidden, kv.cached
         if on_hidden is None and hear is not None:
-            on_hidden = partial(hear, first)
+            on_hidden = partial(_tell_last, hear, stop)
         logits = self._runner.prefill(self._cache, kv.slot, sequence.ids[first:stop], on_hidden)
         kv.cached = stop
         self._cache.checkpoint(kv.slot, shared_prefix=stop == diverges_at or sequence.prefilled)
@@ -273,6 +274,11 @@ class BatchExecutor:
             params = sequence.params
             longest = params.prompt_length + min(params.max_new_tokens, _EXPECTED_NEW_TOKENS) - 1
         return count, longest
+
+
+def _tell_last(hear: OnHiddenAt, stop: int, hidden: NDArray[np.float32]) -> None:
+    """Give ``hear`` the hidden states [tokens, size] of the positions before ``stop``."""
+    hear(stop - len(hidden), hidden)
 
 
 def _tell(

@@ -18,8 +18,8 @@ from edgegen.system import second_level_cache
 Logits = NDArray[np.float32]
 
 OnHidden = Callable[[NDArray[np.float32]], None]
-"""Receives the hidden states of what was run, valid until the next call: [tokens, size] of a prefill, [rows, tokens,
-size] of a decode."""
+"""Receives the hidden states of what was run, valid until the next call: [tokens, size] of a prefill, or those of the
+last tokens alone, and [rows, tokens, size] of a decode."""
 
 
 class _Outputs(NamedTuple):
@@ -195,7 +195,7 @@ class _Step:
         bind.output(names.logits, Buffer(self._logits))
         if (hidden := self._variant.hidden_states) is not None:
             if self._outputs.hidden:
-                self.hidden = np.zeros((rows, tokens, hidden.size), np.float32)
+                self.hidden = np.zeros((rows, wanted.shape[1] if hidden.of_wanted else tokens, hidden.size), np.float32)
                 bind.output(hidden.name, Buffer(self.hidden))
             if self._variant.hidden_input is not None:
                 self._previous = np.zeros((rows, tokens, hidden.size), np.float32)

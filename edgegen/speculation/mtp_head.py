@@ -14,6 +14,7 @@ from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_graphs
 from edgegen.options.engine import EngineOptions
 from edgegen.options.speculation import LEAST_READ
+from edgegen.speculation.cache_head import CacheHead
 
 Hidden = NDArray[np.float32]
 
@@ -50,9 +51,11 @@ class MTPHead:
         self._runner.close()
 
 
-def open_mtp_head(
-    bundle: Bundle, options: EngineOptions, model: Runner[Any], least: int = LEAST_READ
-) -> MTPHead | None:
+Head = MTPHead | CacheHead
+"""What proposes tokens with the weights of a bundle."""
+
+
+def open_mtp_head(bundle: Bundle, options: EngineOptions, model: Runner[Any], least: int = LEAST_READ) -> Head | None:
     """The head of ``bundle``, its weights loaded, for a ``model`` that runs.
 
     None, unless it is asked for, on a GPU, where the model would compute several tokens with other bits than one, and
@@ -71,8 +74,14 @@ def open_mtp_head(
         raise UsageError("multi-token prediction runs on the CPU: give device='cpu', or leave speculate='mtp' out.")
     if options.speculate == "auto" and (model.device == "cuda" or model.chunk_invariance != "any"):
         return None
-    own, whole = (bytes_read(bundle.file(one.prefill).read_bytes()) for one in (head, bundle.variant_with(options.kv)))
+    variant = bundle.variant_with(options.kv)
+    own, whole = (bytes_read(bundle.file(one.prefill).read_bytes()) for one in (head, variant))
     if options.speculate == "auto" and whole < least:
         return None
+    cost = own / max(1, whole)
+    if head.model_cache is not None:
+        over = head.over(variant.kv.dtype)
+        graphs = open_graphs(bundle, over, options)
+        return CacheHead(graphs, over, variant.kv, sizes.vocab_size, sizes.max_context, cost)
     runner = InPlaceRunner(open_graphs(bundle, head, options), head, sizes.vocab_size, sizes.max_context)
-    return MTPHead(runner, own / max(1, whole), options.prefill_chunk)
+    return MTPHead(runner, cost, options.prefill_chunk)

@@ -14,6 +14,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.model.interfaces import Cache
+
 OnHiddenAt = Callable[[int, NDArray[np.float32]], None]
 """Receives the model's hidden states [tokens, size] of a sequence's positions from the first argument on, valid until
 the next call."""
@@ -42,4 +44,13 @@ class BatchProposer(Proposer, Protocol):
 
     def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> Sequence[int]:
         """As :meth:`propose`, where a step runs so many sequences, and each of them more tokens for a proposal."""
+        ...
+
+
+@runtime_checkable
+class CacheReader(Protocol):
+    """A proposer that reads what the model's KV cache has of its sequence."""
+
+    def read_from(self, cache: Cache, slot: Callable[[], int]) -> None:
+        """Told when the sequence gets a slot: ``slot`` gives the one that it is in, for it may be moved."""
         ...

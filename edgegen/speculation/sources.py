@@ -17,8 +17,10 @@ if TYPE_CHECKING:  # what only some models have is imported where it is used
     from edgegen.options.generation import GenerationOptions
     from edgegen.sampling import LogitsPipeline
     from edgegen.sampling.sampler import Sampler
+    from edgegen.speculation.cache_proposer import CacheProposer
     from edgegen.speculation.draft_model import DraftModel
-    from edgegen.speculation.mtp_head import MTPHead
+    from edgegen.speculation.mtp_head import Head
+    from edgegen.speculation.mtp_proposer import MTPProposer
 
 Speculate = Literal["auto", "off", "mtp", "lookup", "draft"]
 """What is to propose tokens; see :class:`EngineOptions`."""
@@ -31,7 +33,7 @@ class SpeculationSources:
 
     speculate: Speculate = "auto"
     draft: DraftModel | None = None
-    head: MTPHead | None = None
+    head: Head | None = None
     rollback_limit: int | None = None
 
     @property
@@ -74,17 +76,9 @@ class SpeculationSources:
             )
             proposers.append(drafted)
         if self.head is not None and options.use_cache:
-            from edgegen.speculation.mtp_proposer import MTPProposer
-
             longest = options.num_assistant_tokens or DEFAULT_MTP_TOKENS
-            of_head = MTPProposer(
-                self.head,
-                pipeline,
-                sampler,
-                prompt_length=prompt_length,
-                longest=longest,
-                runs_again=self._runs_again(longest),
-            )
+            runs_again = self._runs_again(longest)
+            of_head = _of_head(self.head, pipeline, sampler, prompt_length, longest, runs_again=runs_again)
             proposers.append(of_head)
             on_hidden = of_head.on_hidden
         return proposers, on_hidden
@@ -92,6 +86,21 @@ class SpeculationSources:
     def _runs_again(self, longest: int) -> bool:
         """Whether a rejection after a proposal of ``longest`` tokens costs those again that were accepted before it."""
         return self.rollback_limit is not None and longest > self.rollback_limit
+
+
+def _of_head(
+    head: Head, pipeline: LogitsPipeline, sampler: Sampler, prompt_length: int, longest: int, *, runs_again: bool
+) -> MTPProposer | CacheProposer:
+    """The proposer of one sequence, of either kind of head."""
+    from edgegen.speculation.mtp_head import MTPHead
+
+    if isinstance(head, MTPHead):
+        from edgegen.speculation.mtp_proposer import MTPProposer
+
+        return MTPProposer(head, pipeline, sampler, prompt_length=prompt_length, longest=longest, runs_again=runs_again)
+    from edgegen.speculation.cache_proposer import CacheProposer
+
+    return CacheProposer(head, pipeline, sampler, prompt_length=prompt_length, longest=longest, runs_again=runs_again)
 
 
 NO_DRAFTS = SpeculationSources()
