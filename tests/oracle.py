@@ -84,6 +84,23 @@ class Oracle:
                         answers[row].append(token)
         return answers
 
+    def proposed(self, assistant: Path, ids: list[int], count: int) -> tuple[list[int], Logits]:
+        """What the assistant of a Gemma 4, in a folder of its own, proposes after ``ids``, the last of which is yet to
+        run: ``count`` ids and their logits [count, vocab]. transformers 5 alone has it."""
+        torch, transformers = self._torch, import_transformers()
+        module: Any = import_module("transformers.generation.candidate_generator")
+        helper: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            str(assistant), attn_implementation="eager", dtype=torch.float32
+        ).eval()
+        helper.generation_config.num_assistant_tokens = count
+        room = transformers.GenerationConfig(max_length=len(ids) + count + 1)
+        embeddings, whole = self.model.get_input_embeddings(), torch.tensor([ids])
+        proposer = module.SinglePositionMultiTokenCandidateGenerator(helper, embeddings, room)
+        with torch.no_grad():
+            made = self.model(whole[:, :-1], output_hidden_states=True, return_shared_kv_states=True)
+            found, logits = proposer.get_candidates(whole, {}, made, is_first_iteration=False, n_last_matches=0)
+        return found[0, len(ids) :].tolist(), logits[0].numpy()
+
 
 def _auto_class(transformers: Any, model_type: str) -> Any:
     """What makes the language model of this type; some are listed among those with vision only."""
@@ -130,7 +147,10 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
                 buffer.copy_(torch.rand_like(buffer) + 0.5)
             elif path.endswith(("expert_bias", "e_score_correction_bias")):  # so are these
                 buffer.copy_(torch.randn_like(buffer) * 0.3)
-        _spread_logits(model, torch, 3.0)
+            elif path.endswith("token_ordering"):
+                buffer.copy_(torch.randperm(len(buffer)))
+        if not model_type.endswith("_assistant"):  # which does not run by itself
+            _spread_logits(model, torch, 3.0)
     model.save_pretrained(str(folder), safe_serialization=True)
     return folder
 
@@ -212,7 +232,7 @@ def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) 
 def _embedding_scale(config: Any) -> float:
     """By what the model multiplies its embeddings."""
     if config.model_type.startswith("gemma") or getattr(config, "mup_enabled", False):
-        return float(config.hidden_size) ** 0.5
+        return float(config.get_text_config().hidden_size) ** 0.5
     return float(getattr(config, "embedding_multiplier", 1.0))
 
 

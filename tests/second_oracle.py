@@ -97,11 +97,20 @@ class RemoteOracle:
         return self._array("hidden_states", ids)
 
     def _array(self, what: str, ids: Ids) -> Logits:
-        found = self._second.ask(what, folder=self._folder, ids=ids.tolist())
-        return np.frombuffer(base64.b64decode(found["data"]), "<f4").reshape(found["shape"])
+        return _decoded(self._second.ask(what, folder=self._folder, ids=ids.tolist()))
+
+    def proposed(self, assistant: Path, ids: list[int], count: int) -> tuple[list[int], Logits]:
+        """``oracle.Oracle.proposed``."""
+        request = {"folder": self._folder, "assistant": str(assistant), "ids": ids, "count": count}
+        found = self._second.ask("proposed", **request)
+        return found["ids"], _decoded(found)
 
     def greedy(self, prompts: list[list[int]], count: int) -> list[list[int]]:
         return self._second.ask("greedy", folder=self._folder, prompts=prompts, count=count)
+
+
+def _decoded(found: Mapping[str, Any]) -> Logits:
+    return np.frombuffer(base64.b64decode(found["data"]), "<f4").reshape(found["shape"])
 
 
 def second_oracle() -> SecondOracle:

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tests.oracle import Oracle, config_json, import_transformers, write_random, write_wrapped
+from tests.oracle import Logits, Oracle, config_json, import_transformers, write_random, write_wrapped
 
 
 class Worker:
@@ -47,8 +47,11 @@ class Worker:
                 return None
             case "logits" | "hidden_states" as method:
                 found = getattr(self._oracle(request["folder"]), method)(np.array(request["ids"]))
-                data = np.ascontiguousarray(found, "<f4").tobytes()
-                return {"shape": found.shape, "data": base64.b64encode(data).decode()}
+                return _encoded(found)
+            case "proposed":
+                oracle = self._oracle(request["folder"])
+                ids, logits = oracle.proposed(Path(request["assistant"]), request["ids"], request["count"])
+                return {"ids": ids, **_encoded(logits)}
             case "greedy":
                 return self._oracle(request["folder"]).greedy(request["prompts"], request["count"])
             case what:
@@ -60,6 +63,11 @@ class Worker:
         if self._open is None or self._open[0] != key:
             self._open = key, Oracle(Path(folder))
         return self._open[1]
+
+
+def _encoded(found: Logits) -> dict[str, Any]:
+    data = np.ascontiguousarray(found, "<f4").tobytes()
+    return {"shape": found.shape, "data": base64.b64encode(data).decode()}
 
 
 def main() -> None:

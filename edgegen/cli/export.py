@@ -119,8 +119,8 @@ def chosen_scheme(*, int8: bool, int4: bool, fp16: bool = False, fp32: bool = Fa
     "--draft-head",
     metavar="DIR",
     shell_complete=complete_file,
-    help="Checkpoint of an EAGLE-3 draft of this model, a folder or a hub id: exported with it, for speculative "
-    "decoding.",
+    help="Checkpoint of an EAGLE-3 draft of this model, or of a Gemma 4's assistant, a folder or a hub id: exported "
+    "with it, for speculative decoding.",
 )
 @click.option(
     "--eval-text",

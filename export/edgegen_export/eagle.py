@@ -1,6 +1,6 @@
 """EagleCheckpoint: an EAGLE-3 draft in a checkpoint of its own, which proposes tokens of a model's hidden states."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -15,8 +15,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import matrices_around
 from edgegen_export.checkpoint import Checkpoint, unpacked
-from edgegen_export.disk import refuse_download
-from edgegen_export.families.eagle3 import EAGLE3, SPECULATORS, EagleDraft, read_eagle3
+from edgegen_export.families.eagle3 import EAGLE3, EagleDraft, read_eagle3
 from edgegen_export.graph.decoder import HIDDEN_STATES, build_with_fused, kv_spec, rotary_tables
 from edgegen_export.graph.draft_head import HIDDEN_INPUT
 from edgegen_export.graph.eagle_head import build_eagle_head, eagle_name
@@ -25,8 +24,6 @@ from edgegen_export.model_source import DraftGraph, HiddenGraphs
 from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.tensors.lazy import LazyTensor
-
-_ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +41,8 @@ class BoundEagle:
         assert found, "the layer of a draft has such an input"
         return found
 
-    def hidden_graphs(self, model: DecoderConfig) -> HiddenGraphs:
-        """The model's prefill graphs, which give what the draft takes."""
+    def hidden_graphs(self, model: DecoderConfig, scale: NDArray[np.float32]) -> HiddenGraphs:
+        """The model's prefill graphs, which give what the draft takes; ``scale``: of hidden states after all layers."""
         taken, fuse = self.own.layers, eagle_name("draft_fuse")
         return HiddenGraphs(
             HiddenStates(DRAFT_STATES, self.config.hidden_size),
@@ -79,18 +76,13 @@ class EagleCheckpoint:
     tensors: Mapping[str, LazyTensor]
 
     @classmethod
-    def open(cls, source: str, progress: ExportProgress) -> "EagleCheckpoint":
-        """Open a folder or a hub id.
+    def of(cls, source: str, found: Checkpoint, progress: ExportProgress) -> "EagleCheckpoint":
+        """What was ``found`` under the name ``source``.
 
         Raises:
             CheckpointError: it cannot be read.
-            UnsupportedModelError: it is no EAGLE-3 draft, or one that is not read.
-            ExportError: the disk has no room for its download.
+            UnsupportedModelError: it is a draft that is not read.
         """
-        progress.stage(f"opening {source}")
-        found = Checkpoint.open(
-            source, progress=progress.stage, check_config=_refuse_others(source), check_download=refuse_download
-        )
         draft = read_eagle3(found.config)
         plain = unpacked(found, EAGLE3.base_names(draft.decoder), progress.warn)
         return cls(source, draft, plain.tensors)
@@ -130,8 +122,8 @@ class EagleCheckpoint:
                 f"{self.source}: drafts are read for models whose token embeddings are used as they are stored"
             )
 
-    def bound(self, model: DecoderConfig, embedding: LazyTensor) -> BoundEagle:
-        """The draft of ``model``, which has this ``embedding``.
+    def bound(self, model: DecoderConfig, embedding: LazyTensor, whole: DecoderConfig) -> BoundEagle:
+        """The draft of ``model``, which has this ``embedding``; ``whole``: the model as its config describes it.
 
         Raises:
             TensorError: its tensors do not fit its config, or the model.
@@ -165,25 +157,3 @@ class EagleCheckpoint:
 def _within(config: DecoderConfig, model: DecoderConfig) -> DecoderConfig:
     """``config`` for the positions of ``model``, whatever the draft was trained with: it proposes, and no more."""
     return replace(config, max_positions=model.max_positions, longest_context=model.longest_context)
-
-
-def _refuse_others(source: str) -> Callable[[Mapping[str, Any]], None]:
-    """Refuses checkpoints by their config that are no such draft."""
-
-    def check(config: Mapping[str, Any]) -> None:
-        kind, classes = config.get("model_type"), cast("list[object]", config.get("architectures") or [])
-        if kind in _ASSISTANTS:
-            raise UnsupportedModelError(
-                f"{source} is an assistant of Gemma 4, which reads the keys and values of the model's last layers: a "
-                "draft head has a KV cache of its own"
-            )
-        if config.get(SPECULATORS) == "eagle3":
-            return
-        if kind != "llama" or not set(classes) & set(EAGLE3.classes):
-            named = ", ".join(map(str, classes)) or str(kind)
-            raise UnsupportedModelError(
-                f"{source} is a {named}: draft heads are read of EAGLE-3 drafts of Llama's kind "
-                f"({', '.join(EAGLE3.classes)})"
-            )
-
-    return check

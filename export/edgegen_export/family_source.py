@@ -25,7 +25,7 @@ from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.calibration.proposed_ids import proposed_ids, runs
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter, unpacked
 from edgegen_export.disk import refuse_download
-from edgegen_export.eagle import BoundEagle, EagleCheckpoint
+from edgegen_export.draft_checkpoint import BoundDraft, open_draft
 from edgegen_export.families.refused import why_not
 from edgegen_export.families.wrapped import towers
 from edgegen_export.graph.builder import GraphBuilder
@@ -70,7 +70,7 @@ class BoundHead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FamilySource:
-    """The model ``config`` over ``tensors``, by our names; ``head``, ``eagle``: what proposes further tokens, if one of
+    """The model ``config`` over ``tensors``, by our names; ``head``, ``draft``: what proposes further tokens, if one of
     them does."""
 
     facts: ModelFacts
@@ -80,7 +80,7 @@ class FamilySource:
     warnings: tuple[str, ...]
     can_calibrate: bool = True
     head: BoundHead | None = None
-    eagle: BoundEagle | None = None
+    draft: BoundDraft | None = None
 
     @property
     def identity(self) -> str:
@@ -94,9 +94,9 @@ class FamilySource:
         return build_states(self.config, params, kv)
 
     def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> HiddenGraphs:
-        if self.eagle is not None:
-            return self.eagle.hidden_graphs(self.config)
         config, scale = self.config, _hidden_scale(self.config, self.tensors, tensors)
+        if self.draft is not None:
+            return self.draft.hidden_graphs(config, scale)
         scaled = bool((scale != 1).any())
         return HiddenGraphs(
             HiddenStates(HIDDEN_STATES, len(scale)),
@@ -107,8 +107,8 @@ class FamilySource:
     def draft_graph(
         self, tensors: Mapping[str, LazyTensor], recipe: Quantization, seen: Collection[int]
     ) -> DraftGraph | None:
-        if self.eagle is not None:
-            return self.eagle.draft_graph(recipe)
+        if self.draft is not None:
+            return self.draft.draft_graph(recipe)
         if self.head is None:
             return None
         own, config, kv = self.head.own, self.head.config, kv_spec(self.head.config)
@@ -189,15 +189,15 @@ class FamilyLoader:
         with_head: bool = True,
         draft_head: str | None = None,
     ) -> None:
-        """Open the adapter, where there is one, and the checkpoint ``draft_head`` of an EAGLE-3 draft. ``with_head``:
-        whether multi-token prediction heads are taken.
+        """Open the adapter, where there is one, and the checkpoint ``draft_head`` of a draft. ``with_head``: whether
+        multi-token prediction heads are taken.
 
         Raises:
             CheckpointError: the adapter or the draft cannot be read.
             UnsupportedModelError: the draft is not read.
             ExportError: the disk has no room for its download.
         """
-        self._eagle = None if draft_head is None else EagleCheckpoint.open(draft_head, progress)
+        self._draft = None if draft_head is None else open_draft(draft_head, progress)
         self._families = families
         self._max_context = max_context
         self._progress = progress
@@ -216,13 +216,13 @@ class FamilyLoader:
             BundleError: the installed ONNX Runtime cannot run it.
         """
         architecture = find_architecture(config, self._families, why_not)
-        read = architecture.read_config(config)
-        if read.ternary and self._adapter is not None:
+        whole = architecture.read_config(config)
+        if whole.ternary and self._adapter is not None:
             raise UsageError("an adapter cannot be merged into ternary matrices: leave it out")
-        read = read.for_context(_context(read, self._max_context))
+        read = whole.for_context(_context(whole, self._max_context))
         require_version(least_onnxruntime(read))
-        if self._eagle is not None:
-            self._eagle.refuse_mismatch(read, config)
+        if self._draft is not None:
+            self._draft.refuse_mismatch(whole, config)
         return architecture, read
 
     def decoder(self, config: Mapping[str, Any]) -> DecoderConfig:
@@ -265,7 +265,10 @@ class FamilyLoader:
             vocab_size=config.vocab_size,
             max_context=config.max_positions,
         )
-        rotary = tuple(rotary_tables(config).values())
+        draft, rotary = None, tuple(rotary_tables(config).values())
+        if self._draft is not None:
+            whole = architecture.read_config(checkpoint.config)
+            draft = self._draft.bound(config, bound["embed.weight"], whole)
         longer = (
             f"exported for {config.max_positions} positions; --max-context takes up to {config.longest_context}, "
             "with the frequencies or distances for so many"
@@ -282,7 +285,7 @@ class FamilyLoader:
             ),
             can_calibrate=not config.ternary,
             head=head,
-            eagle=self._eagle.bound(config, bound["embed.weight"]) if self._eagle else None,
+            draft=draft,
         )
 
     def _head(
@@ -298,8 +301,8 @@ class FamilyLoader:
         problem = checkpoint.unread_head
         found, unbound = bind_draft_head(architecture, config, checkpoint.tensors, bound) if not problem else ({}, "")
         problem = problem or unbound
-        if self._eagle is not None and (found or problem):
-            found, problem = {}, f"{self._eagle.source} takes its place"
+        if self._draft is not None and (found or problem):
+            found, problem = {}, f"{self._draft.source} takes its place"
         if problem:
             return None, [f"its multi-token prediction head is left out: {problem}"]
         if not found or architecture.draft_head is None:

@@ -13,6 +13,7 @@ from edgegen.bundle.manifest import (
     HiddenStates,
     KVSpec,
     Manifest,
+    ModelCache,
     Quantization,
 )
 from edgegen.model.ort_session import version_numbers
@@ -27,6 +28,8 @@ WEIGHTS = "weights.data"
 GENERATION_CONFIG = "generation_config.json"
 MTP = "mtp.onnx"
 """The graph of a multi-token prediction head."""
+MTP_INT8 = "mtp.kv-int8.onnx"
+"""That of one which reads the model's KV cache, for an int8 one."""
 PARITY = "parity.json"
 PARITY_REFERENCE = "reference.npz"
 
@@ -63,12 +66,15 @@ def build_manifest(
         parity_reference=PARITY_REFERENCE,
         files=writer.files,
         provenance=_provenance(checkpoint) | facts.made_with,
-        mtp=None if draft is None else _of_head(_variant(recipe, facts, draft.kv, draft.output), draft),
+        mtp=None if draft is None else _of_head(_variant(recipe, facts, draft.kv, draft.output), draft, writer),
     )
 
 
-def _of_head(variant: GraphVariant, draft: DraftGraph) -> GraphVariant:
-    return replace(variant, name="mtp", prefill=MTP, decode=MTP, rotary=draft.rotary, hidden_input=draft.hidden_input)
+def _of_head(variant: GraphVariant, draft: DraftGraph, writer: BundleWriter) -> GraphVariant:
+    head = replace(variant, name="mtp", prefill=MTP, decode=MTP, rotary=draft.rotary, hidden_input=draft.hidden_input)
+    if not draft.model_layers:
+        return head
+    return replace(head, model_cache=ModelCache(draft.model_layers, MTP_INT8 if MTP_INT8 in writer.files else None))
 
 
 def _variant(recipe: Quantization, facts: ModelFacts, kv: KVSpec, hidden: HiddenStates | None) -> GraphVariant:

@@ -82,7 +82,8 @@ class DraftGraph:
 
     ``hidden_input``, ``output``: its input and its output of hidden states; ``kv``: its own KV cache; ``tensors``: what
     it uses beside the model's, by our names; ``exceptions``: how those of its matrices are stored that are not as those
-    of the model's layers.
+    of the model's layers. ``model_layers``: of each layer of ``kv``, the model's whose KV cache it is, where it has
+    none of its own; ``build_int8``: the graph over an int8 one, then.
     """
 
     hidden_input: str
@@ -92,6 +93,8 @@ class DraftGraph:
     tensors: Mapping[str, LazyTensor]
     exceptions: Mapping[str, MatrixFormat]
     build: Callable[[Parameters], GraphBuilder]
+    model_layers: tuple[int, ...] = ()
+    build_int8: Callable[[Parameters], GraphBuilder] | None = None
 
 
 class ModelSource(Protocol):

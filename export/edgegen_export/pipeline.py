@@ -33,6 +33,7 @@ from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.manifest_builder import (
     GENERATION_CONFIG,
     MTP,
+    MTP_INT8,
     PARITY,
     PARITY_REFERENCE,
     WEIGHTS,
@@ -95,8 +96,8 @@ def export(
     ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
     ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
     ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
-    ``draft_head``: the checkpoint of an EAGLE-3 draft of the model (a folder or a hub id), which proposes tokens in the
-    place of a multi-token prediction head.
+    ``draft_head``: the checkpoint of an EAGLE-3 draft of the model, or of a Gemma 4's assistant (a folder or a hub id),
+    which proposes tokens in the place of a multi-token prediction head.
     ``max_context``: how many positions the bundle is for; by default those the model was made for.
     ``runs_here``: refuse, before weights are downloaded, a model that this machine's memory cannot make or run.
     ``families``: the model families to look for its architecture in.
@@ -286,6 +287,8 @@ def _write_graphs(
             states[prefill] = graph.model(WEIGHTS).SerializeToString()
     if draft is not None:
         graphs[MTP] = draft.build(params).model(WEIGHTS)
+        if draft.build_int8 is not None and any(kv.dtype == "int8" for kv in prepared.kvs):
+            graphs[MTP_INT8] = draft.build_int8(params).model(WEIGHTS)
     writer.files[WEIGHTS] = sink.close()
     params.refuse_not_finite()
     for name, graph in graphs.items():

@@ -210,8 +210,6 @@ def _changed(subject: Subject, folder: Path, config: Mapping[str, Any], tensors:
 ONE = pytest.mark.parametrize("subject", [False], indirect=True, ids=["residual"])
 """What is alike for both."""
 
-ASSISTANT = {"model_type": "gemma4_assistant", "architectures": ["Gemma4AssistantForCausalLM"]}
-
 
 @ONE
 @pytest.mark.parametrize(
@@ -223,11 +221,6 @@ ASSISTANT = {"model_type": "gemma4_assistant", "architectures": ["Gemma4Assistan
         ({"eagle_config": {"use_aux_hidden_state": False}}, {}, r"takes the hidden states of three layers"),
         ({"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}, {}, r"other layers than the usual three"),
         ({"parallel_drafting": True}, {}, r"parallel_drafting = True: not understood"),
-        (
-            ASSISTANT,
-            {},
-            r"reads the keys and values of the model's last layers: a draft head has a KV cache of its own",
-        ),
         ({"architectures": ["LlamaForCausalLMEagle"]}, {}, r"is a LlamaForCausalLMEagle: draft heads are read of"),
         ({}, {"d2t": None}, r"d2t: missing, which says the ids of its 24 tokens of the model's 96"),
         ({}, {"d2t": np.zeros(ROWS, np.int64) - np.arange(ROWS)}, r"d2t: ids of the model expected, each once"),

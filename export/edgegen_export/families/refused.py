@@ -7,7 +7,7 @@ _ENCODER = "it is an encoder: it has no next token to generate"
 _BOTH = "it is an encoder and a decoder; edgegen exports models that are a decoder only"
 _CROSS = "it reads pictures or another model by cross-attention, which a decoder-only bundle does not have"
 _SPEAKS = "it writes sound or pictures, not text"
-_DRAFT = "it is a draft model, which reads the hidden states of another one"
+_DRAFT = "it is a draft, which reads what another model keeps: export that one, with --draft-head and this checkpoint"
 
 _NEVER: Mapping[str, str] = {
     _ENCODER: """

@@ -49,7 +49,8 @@ class StepInputs:
     by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache;
     ``query_scales``: float32 [b, t, 1], multiplied with the queries; ``per_layer``: by layer, what it takes of
     embeddings of its own; ``distances``: int64 [b, t, keys, 1] by cache class and extent; ``kept``: new keys and values
-    [b, t, kv_heads · head_dim] of layers whose cache others share, which these layers put in.
+    [b, t, kv_heads · head_dim] of layers whose cache others share, which these layers put in; ``unseen``: float32
+    [1, 1, t, keys] by cache class, added to the scores where some keys are not to be read.
     """
 
     positions: Value
@@ -61,6 +62,7 @@ class StepInputs:
     per_layer: Mapping[int, Value] = field(default_factory=dict[int, Value])
     distances: Mapping[tuple[str, int], Value] = field(default_factory=dict[tuple[str, int], Value])
     kept: dict[int, tuple[Value, Value]] = field(default_factory=dict[int, tuple[Value, Value]])
+    unseen: Mapping[str, Value] = field(default_factory=dict[str, Value])
 
 
 def attention(
@@ -153,7 +155,7 @@ def cached_attention(
         cos,
         sin,
         positions,
-        bias or step.alibi,
+        bias or step.unseen.get(cache.cache_class, step.alibi),
     ]
     inputs += [g.weight(params.vector(f"layers.{layer}.attn.sinks")) if own.sinks else sinks]
     rounding: dict[str, AttributeValue] = {}

@@ -7,6 +7,7 @@ from typing import Literal
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import (
     DRAFT_STATES,
+    WANTED_STATES,
     CacheClass,
     GraphContract,
     KVDtype,
@@ -121,12 +122,17 @@ def build_states(config: DecoderConfig, params: Parameters, kv: KVSpec) -> Graph
     return _build("prefill", config, params, kv, with_states=True)
 
 
-def build_with_hidden(config: DecoderConfig, params: Parameters, kv: KVSpec, *, scaled: bool) -> GraphBuilder:
+def build_with_hidden(
+    config: DecoderConfig, params: Parameters, kv: KVSpec, *, scaled: bool, of_wanted: bool = False
+) -> GraphBuilder:
     """The prefill graph with the hidden states [b, t, e] before the head as one more output, ``hidden_states``.
 
     ``scaled``: they are multiplied with the vector ``HIDDEN_SCALE``, which undoes what was folded into the final norm.
+    ``of_wanted``: those of the positions with logits alone, ``WANTED_STATES`` [b, n, e]: layers that keep nothing run
+    for no others.
     """
-    return _build("prefill", config, params, kv, hidden="scaled" if scaled else "as they are")
+    hidden = "scaled" if scaled else "as they are"
+    return _build("prefill", config, params, kv, hidden=hidden, of_wanted=of_wanted)
 
 
 def build_with_fused(
@@ -145,6 +151,7 @@ def _build(
     *,
     with_states: bool = False,
     hidden: Literal["scaled", "as they are"] | None = None,
+    of_wanted: bool = False,
     fused: tuple[Sequence[int], str] | None = None,
 ) -> GraphBuilder:
     names = GraphContract()
@@ -159,7 +166,8 @@ def _build(
         with g.scope("per_layer"):
             of_table = table_rows(g, config, own, ids)
             parts = per_layer_inputs(g, params, config, own, of_table, added(g, stream))
-    skips = phase == "prefill" and hidden is None and fused is None and not with_states
+    of_all = hidden is not None and not of_wanted
+    skips = phase == "prefill" and not of_all and fused is None and not with_states
     early = config.cached_until if skips and not isinstance(config.positions, Alibi) else config.num_layers
     step = replace(step, per_layer=_split(g, config, parts, 0, early))
     before = dict[int, Value]()
@@ -183,13 +191,15 @@ def _build(
             g.output(DRAFT_STATES, states, "float32", ["batch", "tokens", config.hidden_size])
     with g.scope("head"):
         final = final_hidden(g, params, config, stream)
-        if hidden is not None:
+        if of_all:
             final = projected(g, params, config, final)
-            final = _hidden_output(g, params, config, final, scaled=hidden == "scaled")
+            final = _hidden_output(g, params, config, final, HIDDEN_STATES, scaled=hidden == "scaled")
         if phase == "prefill" and early == config.num_layers:
             final = pick(g, final, g.input(names.logits_indices, "int64", ["batch", "wanted"]))
-        if hidden is None:  # after the choice of positions, of which there are fewer
+        if not of_all:  # after the choice of positions, of which there are fewer
             final = projected(g, params, config, final)
+        if of_wanted:
+            final = _hidden_output(g, params, config, final, WANTED_STATES, scaled=hidden == "scaled")
         logits = head(g, params, config, final)
     tokens = "wanted" if phase == "prefill" else "tokens"
     g.output(names.logits, logits, "float32", ["batch", tokens, config.vocab_size])
@@ -219,11 +229,14 @@ def _picked(g: GraphBuilder, step: StepInputs, wanted: Value) -> StepInputs:
     return replace(step, positions=pick(g, step.positions, wanted), kept=kept, query_scales=scales)
 
 
-def _hidden_output(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, *, scaled: bool) -> Value:
-    """Declare the output of ``hidden`` [b, t, e]; returns what the head is to take."""
+def _hidden_output(
+    g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, name: str, *, scaled: bool
+) -> Value:
+    """Declare the output ``name`` of ``hidden`` [b, t, e]; returns what the head is to take."""
     result = g.op.Mul(hidden, g.weight(params.vector(HIDDEN_SCALE))) if scaled else hidden
-    g.output(HIDDEN_STATES, result, "float32", ["batch", "tokens", config.embedding_size or config.hidden_size])
-    return hidden if scaled else Value(HIDDEN_STATES)
+    tokens = "wanted" if name == WANTED_STATES else "tokens"
+    g.output(name, result, "float32", ["batch", tokens, config.embedding_size or config.hidden_size])
+    return hidden if scaled else Value(name)
 
 
 def state_name(layer: int) -> str:
