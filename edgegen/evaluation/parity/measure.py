@@ -6,7 +6,7 @@ to the last digit.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -168,7 +168,7 @@ class _Comparison:
         """The logits [n, vocab] of the next positions, from ``start`` of the window on."""
         if not np.isfinite(logits).all():
             raise LogitsError("the bundle's graphs give logits that are not finite: export the model again.")
-        places = range(start, start + len(logits))
+        places = np.arange(start, start + len(logits))
         for kl, agrees, difference, nll in self._threads.map(partial(self._figures, window), logits, places):
             self._kl.append(kl)
             self._agree += agrees
@@ -177,15 +177,23 @@ class _Comparison:
             if self._on_progress:
                 self._on_progress(len(self._kl), self._reference.ids.size)
 
-    def _figures(self, window: int, logits: Logits, at: int) -> tuple[float, bool, float, float | None]:
-        """Of a position: the divergence, whether the first choices agree, the largest difference of the likeliest ids'
-        log-probabilities, and the loss of the id that follows in the text, where one does."""
-        reference, likeliest = self._reference, self._reference.likeliest[window, at]
+    def _figures(
+        self, window: int, logits: Logits, places: NDArray[np.int64]
+    ) -> Iterator[tuple[float, bool, float, float | None]]:
+        """Of each of some ``places``, one after another: the divergence, whether the first choices agree, the largest
+        difference of the likeliest ids' log-probabilities, and the loss of the id that follows in the text, where one
+        does."""
+        reference, these = self._reference, slice(int(places[0]), int(places[-1]) + 1)
+        likeliest, following = (
+            reference.likeliest[window, these],
+            reference.ids[window, these.start + 1 : these.stop + 1],
+        )
         found, rest = log_softmax(logits, likeliest)
-        difference = np.abs(found[likeliest] - reference.logprobs[window, at])
-        follows = at + 1 < reference.ids.shape[1]
-        nll = -float(found[reference.ids[window, at + 1]]) if follows else None
-        return reference.kl(window, at, found, rest), logits.argmax() == likeliest[0], float(difference.max()), nll
+        agrees = logits.argmax(axis=1) == likeliest[:, 0]
+        difference = np.abs(np.take_along_axis(found, likeliest, axis=1) - reference.logprobs[window, these])
+        nll = [*(-found[np.arange(len(following)), following]).tolist(), *[None] * (len(logits) - len(following))]
+        figures = (reference.kl(window, these, found, rest), agrees, difference.max(axis=1))
+        return zip(*(each.tolist() for each in figures), nll, strict=True)
 
     def result(self, flipped: int, step_diff: float, prefill_diff: float) -> VariantParity:
         self._threads.close()

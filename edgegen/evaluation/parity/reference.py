@@ -52,20 +52,23 @@ class ParityReference:
     prompts: Ids
     continuations: Ids
 
-    def kl(self, window: int, at: int, found: LogProbabilities, rest: float | None = None) -> float:
-        """The divergence KL(model || found) at one position, in nats; ``found`` [vocab] are log-probabilities, and
-        ``rest``, where it is known, their :func:`log_rest`.
+    def kl(
+        self, window: int, places: slice, found: LogProbabilities, rest: LogProbabilities | None = None
+    ) -> LogProbabilities:
+        """The divergence KL(model || found) at each of n positions, in nats; ``found`` [n, vocab] are
+        log-probabilities, and ``rest`` [n], where it is known, their :func:`log_rest`.
 
         Over the likeliest ids, and the others as if they were one. Taking outcomes together never adds divergence (the
         data-processing inequality), so this is at most the divergence over the whole vocabulary, and equal to it where
         ``k`` is the vocabulary. The terms ``q - p``, whose sum is zero, keep rounding errors of ``p`` from mattering.
         """
-        likeliest = self.likeliest[window, at]
-        log_p: LogProbabilities = np.append(self.logprobs[window, at], self.rest[window, at]).astype(np.float64)
+        likeliest = self.likeliest[window, places]
+        log_p = np.column_stack([self.logprobs[window, places], self.rest[window, places]]).astype(np.float64)
         rest = log_rest(found, likeliest) if rest is None else rest
-        log_q: LogProbabilities = np.append(found[likeliest], rest)
+        log_q: LogProbabilities = np.column_stack([np.take_along_axis(found, likeliest, axis=1), rest])
         p, q = np.exp(log_p), np.exp(log_q)
-        return max(0.0, float((p * (log_p - log_q) - p + q).sum()))
+        divergences: LogProbabilities = (p * (log_p - log_q) - p + q).sum(axis=1)
+        return np.maximum(0.0, divergences)
 
     def to_bytes(self, vocab_size: int) -> bytes:
         """As an uncompressed ``.npz``, as NumPy writes it on Linux: equal arrays are equal bytes on every system."""
@@ -101,20 +104,29 @@ class ParityReference:
         return cls(**typed)
 
 
-def log_softmax(logits: Floats, likeliest: Ids) -> tuple[LogProbabilities, float]:
-    """The log-probabilities of logits [vocab], in double precision, and their :func:`log_rest`."""
-    shifted = logits.astype(np.float64) - float(logits.max())
+def log_softmax(logits: Floats, likeliest: Ids) -> tuple[LogProbabilities, LogProbabilities]:
+    """The log-probabilities of logits [n, vocab], in double precision, and their :func:`log_rest`."""
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     likely = np.exp(shifted)
-    total = float(likely.sum())
-    likely[likeliest] = 0
-    shifted -= math.log(total)
-    return shifted, math.log(max(float(likely.sum()) / total, np.finfo(np.float64).tiny))
+    total: LogProbabilities = likely.sum(axis=1)
+    shifted -= _logs(total)[:, None]
+    return shifted, _log_others(likely, likeliest, total)
 
 
-def log_rest(found: LogProbabilities, likeliest: Ids) -> float:
-    """The log-probability of all ids but the ``likeliest``; that of the smallest float where nothing is left."""
-    others = float(np.exp(np.delete(found, likeliest)).sum())
-    return math.log(max(others, np.finfo(np.float64).tiny))
+def log_rest(found: LogProbabilities, likeliest: Ids) -> LogProbabilities:
+    """The log-probabilities [n] of all ids but the ``likeliest`` [n, k], of ``found`` [n, vocab]; that of the smallest
+    float where nothing is left."""
+    return _log_others(np.exp(found), likeliest, np.ones(len(found)))
+
+
+def _log_others(likely: LogProbabilities, likeliest: Ids, total: LogProbabilities) -> LogProbabilities:
+    np.put_along_axis(likely, likeliest, 0, axis=1)
+    return _logs(np.maximum(likely.sum(axis=1) / total, np.finfo(np.float64).tiny))
+
+
+def _logs(values: LogProbabilities) -> LogProbabilities:
+    """Logarithms of the C library: NumPy's own differ by the processor."""
+    return np.array([math.log(value) for value in values.tolist()])
 
 
 def _problems(arrays: dict[str, NDArray[Any]], vocab_size: int, max_context: int) -> list[str]:

@@ -122,23 +122,29 @@ def _sample(runner: Runner[Any], cache: Any, ids: Ids, seed: int, boundaries: Bo
     with RowThreads() as threads:
         for at in range(1, ids.shape[1]):
             logits = runner.decode(cache, ids[:, at - 1 : at])[:, 0]
-            chances = [uniform(seed + row, at) for row in range(len(ids))]
+            chances = np.array([uniform(seed + row, at) for row in range(len(ids))])
             for row, drawn in enumerate(threads.map(_drawn, logits, chances)):
                 following = boundaries.after(int(ids[row, at - 1]))
                 ids[row, at] = drawn if following is None else following
             yield at + 1
 
 
-def _drawn(logits: NDArray[np.float32], chance: float) -> int:
-    """The id at ``chance`` of the cumulated probabilities: first its block, for cumulating all of them takes long."""
-    likely = np.exp(logits - logits.max())
-    blocks: NDArray[np.float64] = np.add.reduceat(likely, np.arange(0, len(likely), _BLOCK), dtype=np.float64).cumsum()
-    wanted = chance * float(blocks[-1])
+def _drawn(logits: NDArray[np.float32], chances: NDArray[np.float64]) -> list[int]:
+    """For each of logits [n, vocab] the id at its chance of the cumulated probabilities: first its block, for it takes
+    long to cumulate all of them."""
+    likely: NDArray[np.float32] = np.exp(logits - logits.max(axis=1, keepdims=True))
+    vocab = likely.shape[1]
+    starts: Ids = np.arange(0, vocab, _BLOCK, dtype=np.int64)
+    blocks = np.add.reduceat(likely, starts, axis=1, dtype=np.float64).cumsum(axis=1)
+    wanted = chances * blocks[:, -1]
     block = _first_above(blocks, wanted)
+    before = np.where(block > 0, np.take_along_axis(blocks, np.maximum(block - 1, 0)[:, None], axis=1)[:, 0], 0.0)
     first = block * _BLOCK
-    before = float(blocks[block - 1]) if block else 0.0
-    return first + _first_above(before + likely[first : first + _BLOCK].cumsum(dtype=np.float64), wanted)
+    inside = np.minimum(first[:, None] + np.arange(min(_BLOCK, vocab)), vocab - 1)
+    sums = before[:, None] + np.take_along_axis(likely, inside, axis=1).cumsum(axis=1, dtype=np.float64)
+    return np.minimum(first + _first_above(sums, wanted), vocab - 1).tolist()
 
 
-def _first_above(sums: NDArray[np.float64], wanted: float) -> int:
-    return min(int(np.searchsorted(sums, wanted, side="right")), len(sums) - 1)
+def _first_above(sums: NDArray[np.float64], wanted: NDArray[np.float64]) -> Ids:
+    """The first of each of sums [n, k] that is above ``wanted`` [n], or the last."""
+    return np.minimum((sums <= wanted[:, None]).sum(axis=1), sums.shape[1] - 1)

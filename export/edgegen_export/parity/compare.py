@@ -5,7 +5,7 @@ and keeps its outputs as a :class:`ParityReference`. With that, :func:`compare` 
 :mod:`edgegen.evaluation.parity.verify`, on any other machine later.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -79,7 +79,7 @@ def record_reference(
         for window, states in enumerate(of_ids):
             for start in range(0, len(states), _BLOCK):
                 logits = _finite(model.logits(states[start : start + _BLOCK]))
-                of_block = threads.map(_kept_of, logits, behind[window, start : start + _BLOCK].tolist())
+                of_block = threads.map(_kept_of, logits, behind[window, start : start + _BLOCK])
                 for best, found, others, next_one in of_block:
                     likeliest.append(best)
                     logprobs.append(found)
@@ -99,11 +99,12 @@ def record_reference(
     return reference, drafted
 
 
-def _kept_of(logits: Logits, following: int) -> tuple[Ids, Logits, float, float]:
-    """The likeliest ids behind a position, their log-probabilities, and those of all others and of ``following``."""
-    best = _best(logits, min(LIKELIEST, logits.size))
+def _kept_of(logits: Logits, following: Ids) -> Iterator[tuple[Ids, Logits, float, float]]:
+    """The likeliest ids behind each position, their log-probabilities, and those of all others and of ``following``."""
+    best = np.array([_best(row, min(LIKELIEST, row.size)) for row in logits])
     found, others = log_softmax(logits, best)
-    return best, found[best].astype(np.float32), others, float(found[following])
+    of_best = np.take_along_axis(found, best, axis=1).astype(np.float32)
+    return zip(best, of_best, others.tolist(), found[np.arange(len(found)), following].tolist(), strict=True)
 
 
 def continuations(

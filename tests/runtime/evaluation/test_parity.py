@@ -36,7 +36,7 @@ def reference_of(graphs: FakeGraphs, ids: Ids, kept: int, prompts: Ids, continua
         [[log_probabilities(graphs.logits(row[: at + 1].tolist())) for at in range(len(row))] for row in ids]
     )
     likeliest = np.argsort(-found, axis=-1, kind="stable")[..., :kept]
-    rest = [[log_rest(p, best) for p, best in zip(*rows, strict=True)] for rows in zip(found, likeliest, strict=True)]
+    rest = [log_rest(*rows) for rows in zip(found, likeliest, strict=True)]
     following = np.take_along_axis(found[:, :-1], ids[:, 1:, None], axis=-1)[..., 0]
     logprobs = np.take_along_axis(found, likeliest, axis=-1)
     return ParityReference(
@@ -156,13 +156,13 @@ def test_taking_ids_together_never_adds_divergence(case: tuple[list[float], list
         ids=np.zeros((1, 1), np.int64),
         likeliest=best[None, None],
         logprobs=p[best][None, None].astype(np.float32),
-        rest=np.array([[log_rest(p, best)]], np.float32),
+        rest=log_rest(p[None], best[None])[None].astype(np.float32),
         following=np.zeros((1, 0), np.float32),
         prompts=none,
         continuations=none,
     )
     whole = float((np.exp(p) * (p - q)).sum())
-    found = reference.kl(0, 0, q)
+    (found,) = reference.kl(0, slice(1), q[None])
     assert 0 <= found <= whole * (1 + 1e-5) + 1e-5
     if case[2] == len(p):
         assert found == pytest.approx(whole, rel=1e-5, abs=1e-5)
