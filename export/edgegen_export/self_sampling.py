@@ -35,7 +35,7 @@ def sampling_runner(source: ModelSource, folder: Path) -> Generator[Runner[Any]]
     try:
         graph = source.build(facts.kv, params, "decode").model(_WEIGHTS)
         params.refuse_not_finite()
-        sink.close()
+        sink.close(kept=False)
     finally:
         sink.abandon()
     (folder / _GRAPH).write_bytes(graph.SerializeToString())

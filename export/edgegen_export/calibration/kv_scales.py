@@ -73,7 +73,8 @@ def kv_statistics(
     reference = LayerwiseModel(tensors, config, kv)
     windows, length = ids.shape
     first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
-    states = [reference.embed(ids[k : k + _ROWS], first[k : k + _ROWS]) for k in range(0, windows, _ROWS)]
+    batches = [slice(k, k + _ROWS) for k in range(0, windows, _ROWS)]
+    states = [*reference.embedded([ids[batch] for batch in batches], [first[batch] for batch in batches])]
     tried = set[str]()
     for layer in range(config.num_layers):
         if layer not in config.cached_layers:

@@ -114,7 +114,7 @@ class LayerWalk:
             ExportError: the model's hidden states are not finite.
         """
         rows, config, reference = ROWS_FOR_HESSIANS if self._hessians else ROWS, self._config, self._reference
-        embedded = (reference.embed(ids[start : start + rows]) for start in range(0, len(ids), rows))
+        embedded = reference.embedded([ids[start : start + rows] for start in range(0, len(ids), rows)])
         before = {0: [self._scratch.kept(x) for x in embedded]}
         before |= self._before_passes(before[0], ids.shape[1])
         for done, (layer, passes) in enumerate(config.passes.items(), 1):
@@ -149,16 +149,15 @@ class LayerWalk:
         inputs = self._inputs(self.tensors[f"{module}.weight"].shape[1])
         factors = np.ones(1, np.float32)
         if pair and recipe.smoothing:
-            largest = [np.abs(reference.final(x, projected=False)).max(axis=(0, 1)) for x in self._states]
+            largest = [np.abs(x).max(axis=(0, 1)) for x in reference.final(self._states, projected=False)]
             _refuse_not_finite(*largest)
             done = smoothed(self.tensors, pair, np.max(largest, axis=0), recipe.smoothing)
             self.tensors |= done.tensors
             _keep(self.moves, pair, done)
             factors = done.factors if module in pair.consumers else factors
-        for x in self._states:
-            hidden = reference.final(x)
+        for hidden in reference.final(self._states):
             _refuse_not_finite(hidden)
-            inputs.add(hidden.reshape(-1, hidden.shape[-1]), len(x))
+            inputs.add(hidden.reshape(-1, hidden.shape[-1]), len(hidden))
         self._states = []
         inputs.divide(factors)
         matrix = self.tensors[f"{module}.weight"]

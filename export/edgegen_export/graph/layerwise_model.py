@@ -69,7 +69,7 @@ class LayerwiseModel:
         for states in self._layers(texts):
             if on_states is not None:
                 on_states(self.hidden_states(states[0]))
-        return [self.final(x) for x in states]
+        return [*self.final(states)]
 
     def hidden_states(self, x: Hidden) -> Hidden:
         """The hidden states [b, t, d] of what a layer gives, which has columns for later layers too."""
@@ -81,7 +81,7 @@ class LayerwiseModel:
 
     def _layers(self, texts: Sequence[NDArray[np.int64]]) -> Iterator[list[Hidden]]:
         """What each layer gives, [b, t, columns] for each text."""
-        states = [self.embed(ids) for ids in texts]
+        states = [*self.embedded(texts)]
         for layer in range(self._config.num_layers):
             with self.layer(layer, max(ids.shape[1] for ids in texts)) as run:
                 states = [run(x) for x in states]
@@ -109,25 +109,38 @@ class LayerwiseModel:
             part = None if bias is None else bias.rows(start, stop)
             yield HeadSlab(slice(start, stop), rows, part, self._config.logit_softcap)
 
-    def embed(
+    def embed(self, ids: NDArray[np.int64], stored: Mapping[str, Stored] | None = None) -> Hidden:
+        """``embedded`` of one text."""
+        return next(self.embedded([ids], stored=stored))
+
+    def embedded(
         self,
-        ids: NDArray[np.int64],
-        first: NDArray[np.int64] | None = None,
+        texts: Sequence[NDArray[np.int64]],
+        firsts: Sequence[NDArray[np.int64]] | None = None,
         stored: Mapping[str, Stored] | None = None,
-    ) -> Hidden:
-        """ids [b, t] → what the first layer takes, [b, t, columns]; at the positions from 0, or from ``first`` [b], on.
+    ) -> Iterator[Hidden]:
+        """Texts, each of ids [b, t] → what the first layer takes, [b, t, columns] for each; at the positions from 0, or
+        from those of ``firsts``, each [b], on.
 
         ``stored``: how the tables "embed", "embed_per_layer" and "positions" are stored, where they differ from the
         model's.
         """
         tables, stored = dict(self._tensors), stored or {}
         # Only the rows in use, so that the table is never read whole.
-        used, renumbered = np.unique(ids, return_inverse=True)
-        for name in ("embed", "embed_per_layer"):
-            if (table := self._tensors.get(f"{name}.weight")) is not None:
-                which = np.where(used < table.shape[0], used, 0)  # see PerLayerEmbedding
-                rows = _as_stored(_rows(table, which), stored.get(name, FLOATS), which)
-                tables[f"{name}.weight"] = LazyTensor.from_array(rows)
+        used = [np.unique(ids) for ids in texts]
+        most = max(map(len, used))
+
+        def rows(name: str, which: NDArray[np.int64]) -> Hidden:
+            table, found = self._tensors[name], np.zeros((most, self._tensors[name].shape[1]), np.float32)
+            which = np.where(which < table.shape[0], which, 0)  # see PerLayerEmbedding
+            found[: len(which)] = _as_stored(
+                _rows(table, which), stored.get(name.removesuffix(".weight"), FLOATS), which
+            )
+            return found
+
+        looked_up = [name for name in ("embed.weight", "embed_per_layer.weight") if name in self._tensors]
+        for name in looked_up:
+            tables[name] = LazyTensor.from_array(np.zeros((most, tables[name].shape[1]), np.float32))
         if "positions" in stored:
             values = _as_stored(tables["positions.weight"].read(), stored["positions"], slice(None))
             tables["positions.weight"] = LazyTensor.from_array(values)
@@ -141,10 +154,16 @@ class LayerwiseModel:
         if own := self._config.extra(PerLayerEmbedding):
             columns.append(per_layer_inputs(g, params, self._config, own, numbers, x))
         x = g.op.Concat(*columns, axis=2) if columns[1:] else x
-        start = np.zeros(len(ids), np.int64) if first is None else first
-        positions = start[:, None] + np.arange(ids.shape[1], dtype=np.int64)
-        found = _run(g, x, params, {"ids": renumbered.reshape(ids.shape), "at": positions})
-        return self._carried.with_room(found)
+        run = _Graph(g, x, params)
+        starts = firsts or [np.zeros(len(ids), np.int64) for ids in texts]
+        for ids, which, start in zip(texts, used, starts, strict=True):
+            positions = start[:, None] + np.arange(ids.shape[1], dtype=np.int64)
+            feeds = {
+                "ids": np.searchsorted(which, ids),
+                "at": positions,
+                **{name: rows(name, which) for name in looked_up},
+            }
+            yield self._carried.with_room(run(feeds))
 
     @contextmanager
     def layer(
@@ -190,15 +209,20 @@ class LayerwiseModel:
             if name.startswith((f"layers.{layer}.", self._config.stored(layer))):
                 tensor.release()
 
-    def final(self, x: Hidden, *, projected: bool = True) -> Hidden:
-        """What the last layer gives → what the head's matrix multiplies, or what is projected to that first."""
+    def final(self, states: Sequence[Hidden], *, projected: bool = True) -> Iterator[Hidden]:
+        """What the last layer gives, for each text → what the head's matrix multiplies, or what is projected to that
+        first."""
         params = FedParameters(self._tensors)
         g = GraphBuilder("final norm")
         stream = self._carried.stream(g, g.input("x", "float32", _SHAPE))
         hidden = final_hidden(g, params, self._config, stream)
         if projected and self._config.embedding_size not in (None, self._config.hidden_size):
             hidden = linear(g, params.matrix("head_in"), hidden)
-        return self.hidden_states(x) if hidden == stream.residual else _run(g, hidden, params, {"x": x})
+        if hidden == stream.residual:
+            yield from map(self.hidden_states, states)
+        else:
+            run = _Graph(g, hidden, params)
+            yield from (run({"x": x}) for x in states)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -318,7 +342,13 @@ def _with_constants(model: ModelProto, constants: Mapping[str, NDArray[np.generi
     return model
 
 
-def _run(g: GraphBuilder, result: Value, params: FedParameters, feeds: Mapping[str, NDArray[Any]]) -> Hidden:
-    g.output(_RESULT, result, "float32", _SHAPE)
-    session = open_session(g.model().SerializeToString(), keep_spinning=False)
-    return session.run([_RESULT], {**feeds, **params.feeds()})[0]
+class _Graph:
+    """What ``result`` is of ``g``, fed with ``params``."""
+
+    def __init__(self, g: GraphBuilder, result: Value, params: FedParameters) -> None:
+        g.output(_RESULT, result, "float32", _SHAPE)
+        self._session = open_session(g.model().SerializeToString(), keep_spinning=False)
+        self._fixed = params.feeds()
+
+    def __call__(self, feeds: Mapping[str, NDArray[Any]]) -> Hidden:
+        return self._session.run([_RESULT], {**self._fixed, **feeds})[0]

@@ -48,8 +48,10 @@ class WeightsFile:
     def append(self, array: NDArray[np.generic]) -> None:
         self._write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
-    def close(self) -> FileEntry:
-        _sync(self._file)
+    def close(self, *, kept: bool = True) -> FileEntry:
+        """``kept``: whether the file is to outlive a power failure."""
+        if kept:
+            _sync(self._file)
         self._file.close()
         return FileEntry(self.size, self._hash.hexdigest())
 
