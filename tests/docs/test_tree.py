@@ -1,6 +1,7 @@
 """docs/architecture.md has the repository's tree, layers and numbers, and names in prose are names in the code."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,7 @@ OF_CLIENTS = {
 @pytest.mark.parametrize("path", [*PAGES], ids=lambda path: path.name)
 def test_names_in_code_spans_exist(path: Path) -> None:
     """A dotted name is made of words of the sources, a path of a package is there."""
-    folders = ("edgegen", "export", "bench", "models", "tests")
-    sources = [file.read_text("utf-8") for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    words = {word for source in sources for word in re.findall(r"\w+", source)}
+    words = _words_of_sources()
     invented = {"families/toy.py", "TOY", "toy", "read_toy"} | {"v1", "v2"} | {"answers.jsonl", "answers.jsonl.part"}
     invented |= OF_CLIENTS
     unknown: list[str] = []
@@ -87,6 +86,13 @@ def test_names_in_code_spans_exist(path: Path) -> None:
         elif re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\(\))?", span):
             unknown += [span] if set(re.findall(r"\w+", span)) - words else []
     assert unknown == []
+
+
+@cache
+def _words_of_sources() -> frozenset[str]:
+    folders = ("edgegen", "export", "bench", "models", "tests")
+    sources = [file.read_text("utf-8") for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    return frozenset(word for source in sources for word in re.findall(r"\w+", source))
 
 
 def _block(kind: str) -> Block:

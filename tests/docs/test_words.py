@@ -4,7 +4,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -163,12 +163,20 @@ _GENERATED = {"families.md", "options.md"}
 """Pages whose words are those of sources."""
 
 
-def _compiled(words: dict[str, str]) -> dict[re.Pattern[str], str]:
-    return {re.compile(rf"(?<![\w.])(?:{word})(?![\w-])", re.IGNORECASE): instead for word, instead in words.items()}
+def _compiled(word: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.])(?:{word})(?![\w-])", re.IGNORECASE)
 
 
-_PRIVATE = _compiled(PRIVATE)
-_PRIVATE_IN_PAGES = _compiled(PRIVATE | PRIVATE_IN_PAGES)
+class _Words:
+    """Expressions and what to write instead; ``found`` finds any of them, for most texts have none."""
+
+    def __init__(self, words: dict[str, str]) -> None:
+        self.found = _compiled("|".join(words)).search
+        self.instead = {_compiled(word): instead for word, instead in words.items()}
+
+
+_PRIVATE = _Words(PRIVATE)
+_PRIVATE_IN_PAGES = _Words(PRIVATE | PRIVATE_IN_PAGES)
 
 _STORIES = {"sample_text.py"}
 """Sources of prose that is data."""
@@ -237,15 +245,15 @@ def _plain(text: str) -> str:
     return re.sub(r"\s+", " ", text.lower())
 
 
-def _private(
-    texts: Iterator[tuple[int, str]] | list[tuple[int, str]], words: dict[re.Pattern[str], str] = _PRIVATE
-) -> list[str]:
+def _private(texts: Iterable[tuple[int, str]], words: _Words = _PRIVATE) -> list[str]:
     """The private words in numbered texts, and what to write instead."""
+    plain = ((line, re.sub(r"\s+", " ", text)) for line, text in texts)
     return [
         f"{line}: {match[0]!r}: write {instead!r}"
-        for line, text in texts
-        for expression, instead in words.items()
-        for match in expression.finditer(re.sub(r"\s+", " ", text))
+        for line, text in plain
+        if words.found(text)
+        for expression, instead in words.instead.items()
+        for match in expression.finditer(text)
     ]
 
 
@@ -255,6 +263,8 @@ def _said(file: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+    ends = (line.partition("#")[2] for line in source.split("\n"))  # of comments, and of some strings
+    if any(_PRIVATE.found(end) for end in ends):
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
