@@ -2,9 +2,11 @@
 
 import gc
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -104,6 +106,14 @@ def all_cores(one_core: None) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_disks() -> Iterator[None]:
+    """Nothing that tests write has to outlive a power cut: an export syncs a dozen files, which takes a disk long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # of an open file, as ever
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What session fixtures do must not reach the user's home either."""
     with pytest.MonkeyPatch.context() as environment:
@@ -114,10 +124,22 @@ def session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+_NUMBERS = count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's own, which looks for its number among the folders of all tests before it."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}-{next(_NUMBERS)}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def edgegen_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def edgegen_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty ``EDGEGEN_HOME`` for each test."""
-    home = tmp_path / "edgegen-home"
+    home = tmp_path_factory.getbasetemp() / f"edgegen-home-{next(_NUMBERS)}"
     monkeypatch.setenv("EDGEGEN_HOME", str(home))
     return home
 
