@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from tests.forked_command import run_command
 from tests.root import ROOT
 from tests.systems import lend
 
@@ -36,15 +37,7 @@ def edgegen(tmp_path: Path) -> Edgegen:
     (tmp_path / "cwd").mkdir()
 
     def run(*arguments: str | bytes, stdin: bytes = b"", **environment: str) -> Done:
-        command: list[str | bytes] = [*COMMAND, *arguments]
-        return subprocess.run(
-            command,
-            input=stdin,
-            capture_output=True,
-            check=False,
-            timeout=300,
-            cwd=tmp_path / "cwd",
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])} | environment,
-        )
+        search = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
+        return run_command(arguments, stdin, tmp_path / "cwd", os.environ | search | environment)
 
     return run

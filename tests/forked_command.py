@@ -1,0 +1,142 @@
+"""The command ``edgegen`` in processes that are forked of one that has imported it: importing takes 0.3 s each time.
+
+``python -m tests.forked_command SOCKET`` is that one; it forks for each order that comes through the socket, and the
+fork becomes ``python -m edgegen``.
+"""
+
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from tests.root import ROOT
+
+IMPORTED = ("edgegen.cli", "edgegen.cli.generate", "edgegen.llm", "edgegen.tokenizer", "onnxruntime")
+
+_ITS_OWN = ("EDGEGEN_", "PYTEST_")
+"""Variables that nothing reads while it is imported."""
+
+_MOST = 100_000
+"""Bytes of an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A command to run: its arguments and where."""
+
+    arguments: list[str]
+    cwd: str
+    environment: dict[str, str]
+    cores: list[int]
+
+
+class _Forks:
+    """The process that forks, with ``environment``."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(300)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forked_command", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                env=environment,
+            )
+
+    def run(self, order: bytes, stdin: bytes) -> tuple[int, bytes, bytes]:
+        """Exit code, standard output and standard error."""
+        (read, write), (out, its_out), (err, its_err) = (os.pipe() for _ in range(3))
+        socket.send_fds(self._socket, [order], [read, its_out, its_err])
+        for descriptor in (read, its_out, its_err):
+            os.close(descriptor)
+        with ThreadPoolExecutor(2) as threads:
+            said = [threads.submit(_read, descriptor) for descriptor in (out, err)]
+            with suppress(BrokenPipeError), os.fdopen(write, "wb") as pipe:
+                pipe.write(stdin)
+            return int(self._socket.recv(16)), said[0].result(), said[1].result()
+
+
+def _read(descriptor: int) -> bytes:
+    with os.fdopen(descriptor, "rb") as pipe:
+        return pipe.read()
+
+
+@cache
+def _started() -> _Forks:
+    return _Forks(_ENVIRONMENT)
+
+
+def _imported_with(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(_ITS_OWN)}
+
+
+_ENVIRONMENT = _imported_with(os.environ) | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
+"""That of the process that forks."""
+
+
+def run_command(
+    arguments: Sequence[str | bytes], stdin: bytes, cwd: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[bytes]:
+    """What ``python -m edgegen ARGUMENTS`` does. It is forked unless what it imports may read another environment."""
+    command = [sys.executable, "-m", "edgegen", *arguments]
+    if sys.platform == "linux" and _imported_with(environment) == _ENVIRONMENT:
+        cores = sorted(os.sched_getaffinity(0))
+        order = _Order([os.fsdecode(each) for each in arguments], str(cwd), dict(environment), cores)
+        data = json.dumps(asdict(order)).encode()
+        if len(data) <= _MOST:
+            return subprocess.CompletedProcess(command, *_started().run(data, stdin))
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=300, cwd=cwd, env=environment)
+
+
+def _take_orders(orders: socket.socket) -> _Order | None:
+    """The order that this process, a fork, is to follow; None in the first one, at the end."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(orders, _MOST, 3)
+        if not data:
+            return None
+        child = os.fork()
+        if child == 0:
+            orders.close()
+            for number, descriptor in enumerate(descriptors):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            return _Order(**json.loads(data))
+        for descriptor in descriptors:
+            os.close(descriptor)
+        orders.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+
+
+def _become(order: _Order) -> None:
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        old: Any = getattr(sys, name)
+        buffering = 1 if name == "stderr" else -1
+        new = cast(Any, os.fdopen)(number, old.mode, buffering, old.encoding, old.errors, closefd=False)
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+    os.environ.clear()
+    os.environ.update(order.environment)
+    os.chdir(order.cwd)
+    os.sched_setaffinity(0, order.cores)
+    sys.argv[1:] = order.arguments
+    runpy.run_module("edgegen", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as its_socket:
+        for module in IMPORTED:
+            import_module(module)
+        followed = _take_orders(its_socket)
+    if followed:
+        _become(followed)
