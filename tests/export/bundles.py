@@ -1,10 +1,12 @@
 """Running a bundle's graphs in tests: logits of whole sequences, cut in chosen ways."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
@@ -14,6 +16,8 @@ from edgegen.model.interfaces import Cache, Runner, make_runner
 from edgegen.model.loading import open_runner
 from edgegen.model.ort_session import Binding, OneSession, RunSwitch
 from edgegen.options.engine import EngineOptions
+from edgegen_export import quantization
+from edgegen_export.calibration.text import FEW_TOKENS
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme
@@ -43,6 +47,14 @@ class TwoSessions:
 def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle:
     bundle, _ = export(str(checkpoint), target, scheme=scheme)
     return bundle
+
+
+@contextmanager
+def little_calibration() -> Generator[None]:
+    """Exports to int4 meanwhile are calibrated on an eighth of their text, for tests of what comes after that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantization, "TOKENS", FEW_TOKENS)
+        yield
 
 
 def runner_of(

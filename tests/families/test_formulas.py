@@ -12,7 +12,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
-from tests.export.bundles import export_to, runner_of
+from tests.export.bundles import export_to, little_calibration, runner_of
 from tests.families import iquestloopcoder, phi4flash, rwkv7
 from tests.families.cases import Case
 from tests.families.harness import assert_computes
@@ -75,7 +75,8 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
     @cache
     def exported(scheme: Scheme) -> Bundle:
-        bundle, report = export(str(folder / "checkpoint"), folder / scheme, scheme=scheme)
+        with little_calibration():
+            bundle, report = export(str(folder / "checkpoint"), folder / scheme, scheme=scheme)
         assert report.preferred.mean_kl < {"fp32": 1e-6, "int8": 0.05, "int4": 1.0}[scheme]
         return bundle
 

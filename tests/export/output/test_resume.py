@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from edgegen_export.output.resume import KEPT_PREFIX, ResumeFolder, fingerprint
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from edgegen_export.tensors.lazy import LazyTensor
+from tests.export.bundles import little_calibration
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.systems import WINDOWS, needs_posix
 
@@ -41,6 +43,12 @@ class Listener(Silent):
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little() -> Iterator[None]:
+    with little_calibration():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +129,7 @@ import os, signal, sys
 from pathlib import Path
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
+from edgegen_export import quantization
 
 class KillAtTheSecondLayer(Silent):
     quantizing = False
@@ -130,6 +139,7 @@ class KillAtTheSecondLayer(Silent):
         if self.quantizing and done == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
+quantization.TOKENS = quantization.FEW_TOKENS  # as in the other process
 export(sys.argv[1], Path(sys.argv[2]), scheme="int4", progress=KillAtTheSecondLayer())
 """
 
