@@ -57,8 +57,8 @@ def test_quantization_cost_it_next_to_nothing(llm: LLM) -> None:
 def test_its_stories_do_not_loop_and_mostly_come_to_an_end(llm: LLM, prompt: str) -> None:
     """Under the default sampling; the seeds are the first ones, not chosen."""
     ended = 0
-    for seed in range(8):
-        story = llm.generate(prompt, seed=seed)
+    for stream in [llm.stream(prompt, seed=seed) for seed in range(8)]:
+        story = stream.wait()
         words = story.text.split()
         fours = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
         assert len(words) > 10
