@@ -8,10 +8,11 @@ import base64
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pytest
@@ -115,10 +116,45 @@ def _decoded(found: Mapping[str, Any]) -> Logits:
 
 def second_oracle() -> SecondOracle:
     """The running process; the calling test skips where there is no environment for it."""
-    python = ROOT / os.environ.get(ENVIRONMENT, ".venv-transformers5") / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"transformers 5 is the oracle here, and {python.parents[1]} is not there: `make check` makes it")
-    return _started(python)
+    if reason := missing(SECOND):
+        pytest.skip(reason)
+    return _started(_second_python())
+
+
+def missing(version: int) -> str | None:
+    """Why this oracle cannot be asked here; None where it can."""
+    if version == FIRST:
+        absent = [name for name in ("torch", "transformers") if find_spec(name) is None]
+        return f"{absent[0]} is the oracle here, and it is not installed" if absent else None
+    python = _second_python()
+    if python.exists():
+        return None
+    return f"transformers 5 is the oracle here, and {python.parents[1]} is not there: `make check` makes it"
+
+
+T = TypeVar("T")
+
+
+def judged(params: Iterable[T], oracle: Callable[[T], int | None], name: Callable[[T], str] = str) -> list[Any]:
+    """``params`` of tests that the version ``oracle`` judges, if one does; ``name`` is a parameter's.
+
+    Where an oracle is missing, one parameter that is skipped stands for all that it judges: thousands would take long.
+    """
+    found, left = list[Any](), dict[str, T]()
+    for param in params:
+        version = oracle(param)
+        if version is not None and (reason := missing(version)):
+            left.setdefault(reason, param)
+        else:
+            found.append(pytest.param(param, id=name(param)))
+    return [
+        *found,
+        *(pytest.param(one, id="the others", marks=pytest.mark.skip(reason)) for reason, one in left.items()),
+    ]
+
+
+def _second_python() -> Path:
+    return ROOT / os.environ.get(ENVIRONMENT, ".venv-transformers5") / "bin" / "python"
 
 
 @cache

@@ -14,7 +14,7 @@ from edgegen.model.interfaces import Runner
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.families.cases import Case
-from tests.second_oracle import Judge, open_oracle, write_random
+from tests.second_oracle import Judge, judged, open_oracle, write_random
 
 TOLERANCE = 1e-3
 """Largest allowed difference of any float32 logit."""
@@ -68,6 +68,11 @@ class Continuation:
 def tokens(case: Case, count: int, seed: int) -> Ids:
     """Random ids of the case's vocabulary."""
     return np.random.default_rng(seed).integers(0, case.config["vocab_size"], count).tolist()
+
+
+def judged_cases(cases: Iterable[Case]) -> list[Any]:
+    """Parameters of tests: cases, each judged by its first oracle."""
+    return judged(cases, lambda case: case.oracles[0])
 
 
 def checkpoint_of(case: Case, folder: Path, *, oracle: int | None = None, seed: int | None = None) -> Path:

@@ -1,6 +1,6 @@
 """Bundles of models whose layers keep different things, or a latent, a small random one of each family."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from tests.families import iquestloopcoder, phi4flash, rwkv7
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of
 from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
+from tests.second_oracle import judged
 
 SHARING: tuple[str, ...] = ("gemma3n_text", "gemma4_text")
 FAMILIES = (
@@ -46,6 +47,15 @@ CASES_OF = {
     for case in CASES
     if case.family in FAMILIES and case.name == _NAMES.get(case.family, "base")
 }
+
+
+def judged_families(families: Iterable[str]) -> list[Any]:
+    """Parameters of tests: families, each with the oracle that writes its checkpoint."""
+    return judged(families, lambda family: CASES_OF[family].oracles[0] if family in CASES_OF else None)
+
+
+JUDGED = judged_families(FAMILIES)
+
 CASE = CASES_OF["lfm2"]
 """For its vocabulary, which all have."""
 

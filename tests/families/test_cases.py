@@ -10,7 +10,7 @@ import pytest
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.families import FAMILIES as EXPORTED
 from tests.families.cases import CASES, FAMILIES, Case
-from tests.families.harness import TOLERANCE, checkpoint_of, oracle_of, tokens
+from tests.families.harness import TOLERANCE, checkpoint_of, judged_cases, oracle_of, tokens
 from tests.second_oracle import config_json
 
 BASES = {case.family: case for case in CASES if case.name == "base"}
@@ -24,7 +24,7 @@ def test_every_family_has_a_base_and_no_name_is_taken_twice() -> None:
     assert len({str(case) for case in CASES}) == len(CASES)
 
 
-@pytest.mark.parametrize("case", VARIANTS, ids=str)
+@pytest.mark.parametrize("case", judged_cases(VARIANTS))
 def test_a_variant_computes_what_its_base_does_not(case: Case, tmp_path: Path) -> None:
     """By more than the tests would tolerate; so a bundle that took it for the base would be noticed."""
     base = BASES[case.family]
@@ -48,7 +48,7 @@ def tensors(folder: Path) -> dict[str, Any]:
     return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.refused], ids=str)
+@pytest.mark.parametrize("case", judged_cases(case for case in CASES if not case.refused))
 def test_every_key_that_transformers_writes_is_understood(case: Case) -> None:
     """It leaves out what is default; written out in full, the config means the same."""
     for version in case.oracles:

@@ -20,7 +20,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, prefilled, runner_of
 from tests.families.cases import CASES, Case
-from tests.families.harness import Logits, checkpoint_of, tokens, worst_kl
+from tests.families.harness import Logits, checkpoint_of, judged_cases, tokens, worst_kl
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
@@ -79,7 +79,7 @@ def is_held(case: Case) -> bool:
     return case.name in ("base", "E2B") or str(case) in CHANGES
 
 
-@pytest.fixture(scope="module", params=[case for case in CASES if is_held(case)], ids=str)
+@pytest.fixture(scope="module", params=judged_cases(case for case in CASES if is_held(case)))
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
 

@@ -26,6 +26,7 @@ from tests.families.harness import (
     margins,
     subject_of,
 )
+from tests.second_oracle import judged
 
 # GPT-BigCode's module in transformers says so when it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
@@ -53,7 +54,7 @@ WRITTEN = written_by(
 
 def named(written: list[tuple[Case, int]]) -> list[Any]:
     """Parameters of tests: the case, and the version of transformers that writes its checkpoint."""
-    return [pytest.param(one, id=f"{one[0]}, transformers {one[1]}") for one in written]
+    return judged(written, lambda one: one[1], lambda one: f"{one[0]}, transformers {one[1]}")
 
 
 @pytest.fixture(scope="module", params=named([one for one in WRITTEN if not one[0].refused]))

@@ -12,6 +12,7 @@ from edgegen.options.engine import EngineOptions
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of, export_case, tokens
 from tests.oracle import Oracle, import_torch
+from tests.second_oracle import FIRST, judged
 
 FAMILIES = ("gpt2", "llama", "qwen3", "gemma2")
 FEW, MANY = (3,), (3, 11, 17, 40, 41, 77)
@@ -29,7 +30,7 @@ class Pair:
     prompts: tuple[list[int], ...]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=judged(FAMILIES, lambda _: FIRST))
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("groups")
     case = next(case for case in CASES if (case.family, case.name) == (request.param, "base"))

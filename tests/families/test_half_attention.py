@@ -11,7 +11,7 @@ from edgegen.model.loading import open_on_device
 from edgegen.options.engine import EngineOptions
 from tests.export.bundles import Logits, prefilled
 from tests.families.cases import CASES, Case
-from tests.families.harness import checkpoint_of, export_case, oracle_of, tokens
+from tests.families.harness import checkpoint_of, export_case, judged_cases, oracle_of, tokens
 
 HOST = Device("cpu", "CPUExecutionProvider")
 ROUNDING = 0.08
@@ -36,9 +36,7 @@ REFUSED = {
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in FIRST if case.family not in REFUSED], ids=lambda case: f"{case.family} {case.name}"
-)
+@pytest.mark.parametrize("case", judged_cases(case for case in FIRST if case.family not in REFUSED))
 def test_logits_are_transformers(case: Case, tmp_path: Path) -> None:
     checkpoint = checkpoint_of(case, tmp_path / "checkpoint")
     runner = open_on_device(export_case(case, checkpoint, tmp_path / "bundle"), EngineOptions(threads=1), HOST)
@@ -51,9 +49,7 @@ def test_logits_are_transformers(case: Case, tmp_path: Path) -> None:
     assert np.sqrt(np.mean(difference**2)) < ROUNDING * expected.std()
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in FIRST if case.family in REFUSED], ids=lambda case: f"{case.family} {case.name}"
-)
+@pytest.mark.parametrize("case", judged_cases(case for case in FIRST if case.family in REFUSED))
 def test_a_family_that_cannot_run_there_says_why(case: Case, tmp_path: Path) -> None:
     bundle = export_case(case, checkpoint_of(case, tmp_path / "checkpoint"), tmp_path / "bundle")
     with pytest.raises(DeviceError, match="cannot run on cpu: ") as caught:

@@ -15,7 +15,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, runner_of
 from tests.families.cases import CASES, Case
-from tests.families.harness import checkpoint_of, oracle_of, tokens
+from tests.families.harness import checkpoint_of, judged_cases, oracle_of, tokens
 
 TOLERANCE = 1e-3
 """Largest difference of a hidden state, whose norm spreads logits as widely as trained models have them."""
@@ -67,7 +67,7 @@ def case_of(name: str) -> Case:
 SHOWN = [case for case in CASES if not case.refused and (case.name == "base" or str(case) in OTHERS)]
 
 
-@pytest.mark.parametrize("case", SHOWN, ids=str)
+@pytest.mark.parametrize("case", judged_cases(SHOWN))
 def test_hidden_states_match_transformers(case: Case, tmp_path: Path) -> None:
     checkpoint, bundle = exported(case, tmp_path)
     ids = tokens(case, case.length, seed=1)

@@ -11,7 +11,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.server.app import create_app
 from edgegen.server.installed_models import InstalledModels
 from edgegen.server.options import ServerOptions
-from tests.families.hybrids import BundleOf
+from tests.families.hybrids import BundleOf, judged_families
 from tests.runtime.models import END, THE
 from tests.runtime.server.material import CHAT, COMPLETION, OWN
 
@@ -30,7 +30,7 @@ UNSEEN = 1
 """The last token of an answer was sampled and never run."""
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=judged_families(FAMILIES))
 def bundle(request: pytest.FixtureRequest, hybrid: BundleOf) -> Bundle:
     return hybrid(request.param)
 

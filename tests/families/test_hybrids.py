@@ -20,7 +20,7 @@ from edgegen.model.kernels import kernel_library
 from edgegen.speculation.draft_model import DraftModel
 from tests.export.bundles import prefilled, runner_of
 from tests.families.harness import tokens
-from tests.families.hybrids import CASE, FAMILIES, SHARING, BundleOf
+from tests.families.hybrids import CASE, JUDGED, SHARING, BundleOf
 from tests.runtime.models import EOS, VOCAB_SIZE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
@@ -131,7 +131,7 @@ ROLLED_BACK = frozenset(
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=JUDGED)
 def family(request: pytest.FixtureRequest) -> str:
     return request.param
 

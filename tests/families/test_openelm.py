@@ -138,8 +138,8 @@ def test_openelm_computes_its_formulas(variant: str, tmp_path: Path) -> None:
     config, tensors = written(variant, tmp_path / "checkpoint")
     ids: list[int] = np.random.default_rng(0).integers(3, 96, 50).tolist()
     judge = partial(computed, config, tensors)
-    bundle = export_to(tmp_path / "checkpoint", tmp_path / "bundle")
     assert judge(ids).std() > 0.5
+    bundle = export_to(tmp_path / "checkpoint", tmp_path / "bundle")
     assert_computes(runner_of(bundle), judge, ids)
     assert [layer.kv_heads for layer in bundle.variant.kv.layers] == [1, 2, 3]
 

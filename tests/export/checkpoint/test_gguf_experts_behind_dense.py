@@ -19,6 +19,7 @@ from tests.export.checkpoint.gguf_steps import Describe, Rearrange, pictures
 from tests.export.checkpoint.gguf_steps_of_experts import FAMILIES_OF_EXPERTS, gates_apart, named_choice_bias, windows
 from tests.export.checkpoint.test_gguf_hybrids import says, written
 from tests.families.cases import CASES, Case
+from tests.families.harness import judged_cases
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write the files
 
@@ -32,7 +33,7 @@ SAID = [case for case in CASES if _is_said(case)]
 BASES = [case for case in SAID if case.name == "base"]
 
 
-@pytest.mark.parametrize("case", SAID, ids=str)
+@pytest.mark.parametrize("case", judged_cases(SAID))
 def test_a_gguf_mixture_reads_back_as_the_checkpoint(case: Case, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(written(case, tmp_path, FAMILIES_OF_EXPERTS[case.family])))
     original = Checkpoint.open(str(tmp_path / "checkpoint"))
@@ -43,7 +44,7 @@ def test_a_gguf_mixture_reads_back_as_the_checkpoint(case: Case, tmp_path: Path)
         np.testing.assert_array_equal(tensor.read(), original.tensors[name].read(), err_msg=name)
 
 
-@pytest.mark.parametrize("case", BASES, ids=str)
+@pytest.mark.parametrize("case", judged_cases(BASES))
 def test_a_gguf_mixture_computes_what_the_checkpoint_computes(case: Case, tmp_path: Path) -> None:
     of_file = export_to(written(case, tmp_path, FAMILIES_OF_EXPERTS[case.family]), tmp_path / "of_file")
     of_folder = export_to(tmp_path / "checkpoint", tmp_path / "of_folder")

@@ -20,7 +20,7 @@ from tests.export.checkpoint.gguf_hybrids import FAMILIES_OF_FILES, Family
 from tests.export.checkpoint.gguf_models import write_gguf
 from tests.export.checkpoint.gguf_steps import Arrays, Describe, Rearrange
 from tests.families.cases import CASES, Case
-from tests.families.harness import checkpoint_of
+from tests.families.harness import checkpoint_of, judged_cases
 from tests.second_oracle import config_json
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write the files
@@ -75,7 +75,7 @@ def file_of(case: Case, folder: Path, family: Family) -> Path:
     return write_gguf(folder / "model.gguf", shape, Stored(case, folder / "checkpoint"))
 
 
-@pytest.mark.parametrize("case", SAID, ids=str)
+@pytest.mark.parametrize("case", judged_cases(SAID))
 def test_a_gguf_hybrid_reads_back_as_the_checkpoint(case: Case, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(str(written(case, tmp_path)))
     of_file = export_to(tmp_path / "model.gguf", tmp_path / "of_file")
