@@ -9,6 +9,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.cli import main
 from edgegen.errors import BundleError
 from edgegen.model.kernels import runs_kernels
+from tests.export.bundles import little_calibration
 from tests.export.checkpoint.layouts import write_gpt2
 
 Capture = pytest.CaptureFixture[str]
@@ -21,7 +22,7 @@ def test_a_flag_is_a_budget_with_a_name(
 ) -> None:
     monkeypatch.setenv("EDGEGEN_HOME", str(tmp_path / "home"))
     checkpoint = write_gpt2(tmp_path / "model", layout="original", n_layer=2, n_embd=64, n_positions=32)
-    with pytest.raises(SystemExit) as ended:
+    with little_calibration(), pytest.raises(SystemExit) as ended:
         main(["export", str(checkpoint), flag])
     assert not ended.value.code
     out, err = capsys.readouterr()

@@ -80,7 +80,7 @@ def bundles_in(folders: pytest.TempPathFactory) -> BundleOf:
             write("base", checkpoint, vocab_size=VOCAB_SIZE, max_position_embeddings=CONTEXT)
         else:
             checkpoint_of(CASES_OF[family], checkpoint)
-        return export(str(_write_tokenizer(checkpoint)), folder / "bundle")[0]
+        return export(str(_write_tokenizer(checkpoint)), folder / "bundle", fast=True)[0]
 
     return bundle_of
 

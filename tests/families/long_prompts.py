@@ -16,27 +16,31 @@ PROMPTS: list[list[int]] = [np.random.default_rng(n).integers(3, 96, n).tolist()
 
 
 def answers(
-    bundle: Bundle, prompts: list[list[int]], count: int, *, chunk: int = 16, kv: KVDtype = "int8"
-) -> list[tuple[int, ...]]:
-    """Those of prompts that run together."""
+    bundle: Bundle, *batches: list[list[int]], count: int, chunk: int = 16, kv: KVDtype = "int8"
+) -> list[list[tuple[int, ...]]]:
+    """Those of each batch of prompts that run together, one batch after another."""
     options = EngineOptions(threads=1, kv=kv, prefill_chunk=chunk, prefix_cache=0)
     with LLM.load(bundle.path, options=options) as llm:
-        streams = [llm.stream(prompt, max_new_tokens=count, **GREEDY) for prompt in prompts]
-        return [tuple(i for chunk in stream for i in chunk.token_ids) for stream in streams]
+        found = list[list[tuple[int, ...]]]()
+        for prompts in batches:
+            streams = [llm.stream(prompt, max_new_tokens=count, **GREEDY) for prompt in prompts]
+            found.append([tuple(i for chunk in stream for i in chunk.token_ids) for stream in streams])
+        return found
 
 
 def assert_greedy_ids(bundle: Bundle, judge: Callable[[list[int]], NDArray[np.float32]]) -> None:
     """That a float32 bundle's are those of the judge's logits, [t, vocab] for ids [t]."""
-    for prompt, found in zip(PROMPTS, answers(bundle, PROMPTS, 40, kv="float32"), strict=True):
+    (together,) = answers(bundle, PROMPTS, count=40, kv="float32")
+    for prompt, found in zip(PROMPTS, together, strict=True):
         expected = judge([*prompt, *found[:-1]])[len(prompt) - 1 :]
         assert found == tuple(expected.argmax(-1).tolist())
 
 
 def assert_rows_are_as_if_alone(bundle: Bundle) -> None:
     """However their prompts are divided."""
-    together = answers(bundle, PROMPTS, 30)
+    (together,) = answers(bundle, PROMPTS, count=30)
     for chunk in (7, 64):
-        alone = [answers(bundle, [prompt], 30, chunk=chunk) for prompt in PROMPTS]
+        alone = answers(bundle, *([prompt] for prompt in PROMPTS), count=30, chunk=chunk)
         assert [found for (found,) in alone] == together
 
 
@@ -47,5 +51,5 @@ def assert_a_prefix_and_proposals_do_not_show(bundle: Bundle) -> None:
         found = [llm.generate(prompt, max_new_tokens=20, **GREEDY) for prompt in (first, again, first)]
         guessed = llm.generate(first, max_new_tokens=20, prompt_lookup_num_tokens=4, **GREEDY)
     assert found[1].timings.cached_tokens > 0
-    assert [one.token_ids for one in found[:2]] == [answers(bundle, [prompt], 20)[0] for prompt in (first, again)]
+    assert [[one.token_ids] for one in found[:2]] == answers(bundle, [first], [again], count=20)
     assert found[2].token_ids == found[0].token_ids == guessed.token_ids
