@@ -4,8 +4,10 @@ import gc
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count
 from pathlib import Path, PurePosixPath
 
@@ -13,13 +15,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from edgegen.bundle.bundle import Bundle
+from edgegen_export.graph import layerwise_model
 from edgegen_export.pipeline import export
+from tests.export.bundles import LITTLE, WHOLE, compared_on
 from tests.levels import LEVELS, level_of
 from tests.root import ROOT
 from tests.runtime.models import write_checkpoint
 
 # A shell starts background jobs with interrupts ignored, and so all that they start: Ctrl-C could not be tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Or each of hundreds of processes would compile all that it imports, and each run of the tests all of these.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # huggingface_hub and transformers read these once, when they are imported.
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 # Times are those of a busy machine as well: none is a reason to fail.
@@ -159,6 +166,28 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def layers_opened_once() -> Iterator[None]:
+    """Layers of one shape are one graph, which is fed with their weights, in hundreds of exports of small models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layerwise_model, "open_session", lru_cache(64)(layerwise_model.open_session))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def little_parity() -> Iterator[None]:
+    with compared_on(LITTLE):
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole_parity() -> Iterator[None]:
+    """For modules that look at the figures of bundles that they export."""
+    with compared_on(WHOLE):
+        yield
+
+
 @pytest.fixture(scope="session")
 def int8_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-int8", scheme="int8")[0]
+    with compared_on(WHOLE):
+        return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-int8", scheme="int8")[0]

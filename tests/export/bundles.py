@@ -18,6 +18,8 @@ from edgegen.model.ort_session import Binding, OneSession, RunSwitch
 from edgegen.options.engine import EngineOptions
 from edgegen_export import quantization
 from edgegen_export.calibration.text import FEW_TOKENS
+from edgegen_export.parity import extent
+from edgegen_export.parity.extent import Extent
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme
@@ -47,6 +49,19 @@ class TwoSessions:
 def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle:
     bundle, _ = export(str(checkpoint), target, scheme=scheme)
     return bundle
+
+
+WHOLE = extent.OF_SMALL
+LITTLE = Extent(windows=1, length=64, prompts=2, tokens=4, rounds=1, states=16)
+"""For tests that look at no figure of parity, which takes a third of a small export."""
+
+
+@contextmanager
+def compared_on(text: Extent) -> Generator[None]:
+    """Small bundles that are exported meanwhile are compared with their checkpoints on so much."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extent, "OF_SMALL", text)
+        yield
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from tests.families.harness import assert_computes, worst_kl
 from tests.families.test_exactness import assert_bit_exact
 from tests.oracle import import_torch, import_transformers
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,

@@ -22,7 +22,10 @@ from tests.export.bundles import decoded, prefilled, runner_of
 from tests.families.cases import CASES, Case
 from tests.families.harness import Logits, checkpoint_of, judged_cases, tokens, worst_kl
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+    pytest.mark.usefixtures("whole_parity"),
+]
 
 UNRELATED: dict[Scheme, float] = {"int8": 0.5, "int4": 3.0}
 """Upper limits of the KL divergence for tiny models; unrelated logits have several nats."""

@@ -21,6 +21,8 @@ from tests.families.harness import assert_computes, worst_kl
 from tests.families.test_exactness import assert_bit_exact
 from tests.oracle import import_torch
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 Floats = NDArray[np.float32]
 
 BASE: dict[str, Any] = {

@@ -12,13 +12,15 @@ from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
+from tests.export.bundles import WHOLE, compared_on
 
 OPTIONS = EngineOptions(threads=1)
 
 
 @pytest.fixture(scope="session")
 def fp32_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-fp32", scheme="fp32")[0]
+    with compared_on(WHOLE):
+        return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-fp32", scheme="fp32")[0]
 
 
 @pytest.fixture(params=["int8", "fp32"])
@@ -42,4 +44,5 @@ def llm(bundle: Bundle) -> LLM:
 def stories(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """A real trained model."""
     source = test_data / "models" / "gpt2-stories-0.9m"
-    return export(str(source), tmp_path_factory.mktemp("bundles") / "stories-int8", scheme="int8")[0]
+    with compared_on(WHOLE):
+        return export(str(source), tmp_path_factory.mktemp("bundles") / "stories-int8", scheme="int8")[0]

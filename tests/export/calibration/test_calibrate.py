@@ -32,6 +32,8 @@ from tests.export.checkpoint.layouts import write_llama
 from tests.export.flat_model import Model, ModelLayer
 from tests.export.quantize.test_smoothing import random_tensors
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 Array = NDArray[np.float32]
 
 MODEL = Model(

@@ -26,6 +26,8 @@ from tests.export.bundles import decoded, runner_of
 from tests.export.calibration.test_calibrate import PLAIN
 from tests.export.quantize.test_smoothing import random_tensors
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 Array = NDArray[np.float32]
 
 THIRTY_TWO, SIXTEEN = replace(EIGHT_BITS, block_size=32), replace(EIGHT_BITS, block_size=16)

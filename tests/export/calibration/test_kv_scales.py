@@ -29,6 +29,8 @@ from tests.export.bundles import decoded, runner_of
 from tests.export.graph.test_blocks import MODELS, folded_tensors, random_tensors
 from tests.oracle import Oracle, import_torch, write_random
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 CONTEXT = 96
 
 

@@ -40,6 +40,8 @@ from tests.export.checkpoint.packed_checkpoints import (
 )
 from tests.oracle import Oracle, write_random
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 Floats = NDArray[np.float32]
 
 QWEN = {

@@ -28,6 +28,8 @@ from tests.families.cases import CASES, Case
 from tests.families.harness import checkpoint_of
 from tests.oracle import Oracle
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 BY_NAME = {str(case): case for case in CASES}
 MIXTRAL, QWEN = BY_NAME["mixtral: base"], BY_NAME["qwen3_moe: base"]
 

@@ -14,6 +14,8 @@ from edgegen.errors import UsageError
 from edgegen_export.pipeline import export
 from tests.export.bundles import random_ids, runner_of
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 
 @pytest.fixture(scope="module")
 def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:

@@ -24,6 +24,8 @@ from tests.export.graph.test_blocks import MODELS, folded_tensors, random_tensor
 from tests.export.graph.test_blocks import runner_of as runner_of_blocks
 from tests.export.graph.test_graphs import graph, stored
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 TOLERANCE = 1e-4
 """Largest allowed difference of logits on average; a value between two codes may be rounded to either."""
 

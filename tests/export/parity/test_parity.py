@@ -35,6 +35,8 @@ from tests.runtime.evaluation.test_parity import greedy_by_hand
 from tests.runtime.models import FakeGraphs, RandomGraphs, fake_runner, fake_variant, write_fake_bundle
 from tests.toy_decoder import POSITIONS, VOCABULARY, ToyGraphs, toy_logits, toy_variant, toy_weights
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 Ids = NDArray[np.int64]
 Array = NDArray[np.float32]
 

@@ -89,7 +89,7 @@ def with_and_without_biases() -> Iterator[Any]:
             yield pytest.param(config, biases, id=f"{name}-{biases}")
 
 
-@pytest.mark.parametrize(("config", "biases"), with_and_without_biases())
+@pytest.mark.parametrize(("config", "biases"), [*with_and_without_biases()])
 def test_the_logits_stay(config: DecoderConfig, biases: bool) -> None:
     tensors = random_tensors(config, biases)
     before, rng = logits(tensors, config), np.random.default_rng(2)

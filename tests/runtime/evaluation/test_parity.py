@@ -27,6 +27,8 @@ from edgegen.llm import LLM
 from tests.export.bundles import decoded, runner_of
 from tests.runtime.models import VOCAB_SIZE, FakeGraphs, RandomGraphs, fake_runner
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 Ids = NDArray[np.int64]
 
 

@@ -33,6 +33,8 @@ from tests.runtime.models import VOCAB_SIZE
 from tests.runtime.server.material import COMPLETION, OWN
 from tests.systems import needs_proc
 
+pytestmark = pytest.mark.usefixtures("whole_parity")
+
 ENGINE = EngineOptions(threads=1)
 NAMES = ("tiny", "first", "second")
 PROMPT = "Once upon a time"
