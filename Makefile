@@ -32,7 +32,7 @@ demo: kernels
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen generate -m build/stories-int8 --echo --stats --seed 3 "Once upon a time"
 
 test: $(VENV)/.installed-dev kernels
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile quick
 
 check families: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
 check: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels

@@ -31,6 +31,7 @@ sys.dont_write_bytecode = False
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 # Times are those of a busy machine as well: none is a reason to fail.
 settings.register_profile("edgegen", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("edgegen"), max_examples=50)  # for `make test`, half as many
 settings.load_profile("edgegen")
 
 OF_TESTS = {
