@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -40,32 +40,60 @@ class _Order:
     cores: list[int]
 
 
-class _Forks:
-    """The process that forks, with ``environment``."""
+class Forks:
+    """Runs commands in forks of a process with ``environment``, which is started for the first one."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(300)
+        self._environment = _imported_with(environment)
+
+    def run(
+        self, arguments: Sequence[str | bytes], stdin: bytes, cwd: Path, environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[bytes]:
+        """What ``python -m edgegen ARGUMENTS`` does; forked unless what it imports may read another environment."""
+        command = [sys.executable, "-m", "edgegen", *arguments]
+        if sys.platform == "linux" and _imported_with(environment) == self._environment:
+            cores = sorted(os.sched_getaffinity(0))
+            order = _Order([os.fsdecode(each) for each in arguments], str(cwd), dict(environment), cores)
+            data = json.dumps(asdict(order)).encode()
+            if len(data) <= _MOST:
+                return subprocess.CompletedProcess(command, *self._fork(data, stdin))
+        return subprocess.run(
+            command, input=stdin, capture_output=True, check=False, timeout=300, cwd=cwd, env=environment
+        )
+
+    @cached_property
+    def _socket(self) -> socket.socket:
+        """The orders to the process that forks."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(300)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forked_command", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
-                env=environment,
+                env=self._environment,
             )
+        return ours
 
-    def run(self, order: bytes, stdin: bytes) -> tuple[int, bytes, bytes]:
+    def _fork(self, order: bytes, stdin: bytes) -> tuple[int, bytes, bytes]:
         """Exit code, standard output and standard error."""
+        orders = self._socket
         (read, write), (out, its_out), (err, its_err) = (os.pipe() for _ in range(3))
-        socket.send_fds(self._socket, [order], [read, its_out, its_err])
+        socket.send_fds(orders, [order], [read, its_out, its_err])
         for descriptor in (read, its_out, its_err):
             os.close(descriptor)
         with ThreadPoolExecutor(2) as threads:
             said = [threads.submit(_read, descriptor) for descriptor in (out, err)]
             with suppress(BrokenPipeError), os.fdopen(write, "wb") as pipe:
                 pipe.write(stdin)
-            return int(self._socket.recv(16)), said[0].result(), said[1].result()
+            return int(orders.recv(16)), said[0].result(), said[1].result()
+
+    def close(self) -> None:
+        """End the process."""
+        if "_socket" in vars(self):
+            self._socket.close()
+            self._process.wait()
 
 
 def _read(descriptor: int) -> bytes:
@@ -73,31 +101,8 @@ def _read(descriptor: int) -> bytes:
         return pipe.read()
 
 
-@cache
-def _started() -> _Forks:
-    return _Forks(_ENVIRONMENT)
-
-
 def _imported_with(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith(_ITS_OWN)}
-
-
-_ENVIRONMENT = _imported_with(os.environ) | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
-"""That of the process that forks."""
-
-
-def run_command(
-    arguments: Sequence[str | bytes], stdin: bytes, cwd: Path, environment: Mapping[str, str]
-) -> subprocess.CompletedProcess[bytes]:
-    """What ``python -m edgegen ARGUMENTS`` does. It is forked unless what it imports may read another environment."""
-    command = [sys.executable, "-m", "edgegen", *arguments]
-    if sys.platform == "linux" and _imported_with(environment) == _ENVIRONMENT:
-        cores = sorted(os.sched_getaffinity(0))
-        order = _Order([os.fsdecode(each) for each in arguments], str(cwd), dict(environment), cores)
-        data = json.dumps(asdict(order)).encode()
-        if len(data) <= _MOST:
-            return subprocess.CompletedProcess(command, *_started().run(data, stdin))
-    return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=300, cwd=cwd, env=environment)
 
 
 def _take_orders(orders: socket.socket) -> _Order | None:

@@ -3,19 +3,20 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from tests.forked_command import run_command
+from tests.forked_command import Forks
 from tests.root import ROOT
 from tests.systems import lend
 
 Done = subprocess.CompletedProcess[bytes]
 Edgegen = Callable[..., Done]
 COMMAND = [sys.executable, "-m", "edgegen"]
+SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
 
 def feed(pipe: Path, text: str) -> None:
@@ -31,13 +32,19 @@ def model(int8_bundle: Bundle, edgegen_home: Path) -> str:
     return "tiny-int8"
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    forks = Forks(os.environ | SEARCH)
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def edgegen(tmp_path: Path) -> Edgegen:
+def edgegen(forks: Forks, tmp_path: Path) -> Edgegen:
     """Runs the command in a process of its own, in an empty folder, its standard input empty unless given."""
     (tmp_path / "cwd").mkdir()
 
     def run(*arguments: str | bytes, stdin: bytes = b"", **environment: str) -> Done:
-        search = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
-        return run_command(arguments, stdin, tmp_path / "cwd", os.environ | search | environment)
+        return forks.run(arguments, stdin, tmp_path / "cwd", os.environ | SEARCH | environment)
 
     return run
