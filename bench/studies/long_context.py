@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.bandwidth import read_bandwidth
 from edgegen.model.ort_session import Buffer, OneSession
+from edgegen.system import fresh_memory
 
 MICROSOFT = "com.microsoft"
 BYTES, MOST_LAYERS = 140_000_000, 48
@@ -63,7 +65,7 @@ class Layers:
         self._clock = clock
         rng = np.random.default_rng(0)
         width = (shape.heads + 2 * shape.kv_heads) * shape.size
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "x": rng.standard_normal((1, tokens, width)).astype(np.float32),
             "length": np.array([context - 1], np.int32),
             "total": np.array(context, np.int32),
@@ -73,7 +75,10 @@ class Layers:
         if cache == "int4":
             kept = rng.integers(0, 256, (*past.shape[:-1], shape.row_bytes(cache)), np.uint8)
             kept[..., -3], kept[..., -1] = 0x3E, 0xBE  # so that scales and middles are numbers
-        arrays |= {f"{name}{i}": kept.copy() for i in range(count) for name in ("key", "value")}
+        for name in [f"{kind}{i}" for i in range(count) for kind in ("key", "value")]:
+            # As an engine's KV cache lies, in small pages of its own.
+            arrays[name] = np.frombuffer(fresh_memory(kept.nbytes), kept.dtype).reshape(kept.shape)
+            arrays[name][...] = kept
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "attention.onnx"
             path.write_bytes(self._graph(shape, cache, count))
