@@ -161,12 +161,6 @@ static void rotated(const Job *job, float *x, size_t b, size_t t) {
                                (const float *)job->in[SINES].data + at * pairs, pairs, job->kernel->interleaved != 0);
 }
 
-static float sum_of_query(const int16_t *numbers, size_t size) {
-  int64_t sum = 0;
-  for (size_t d = 0; d < QUERY_WIDTH(size); d++) sum += numbers[d];
-  return (float)sum;
-}
-
 /* Appends a token's keys and values of one kv head to the cache, and makes its queries ready. `own` has room for a
  * head. */
 static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *own) {
@@ -187,8 +181,11 @@ static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *ow
     void *numbers = (char *)job->queries + to * job->query_bytes;
     if (nibbles) run->mix(own, size);
     run->scale(own, key_scales, kernel->scale, codes || nibbles ? own : numbers, size);
-    if (codes || nibbles) job->steps[to] = run->round_query(own, job->most, numbers, size);
-    if (nibbles) job->sums[to] = job->steps[to] * sum_of_query(numbers, size);
+    if (codes || nibbles) {
+      float sum;
+      job->steps[to] = run->round_query(own, job->most, numbers, size, &sum);
+      job->sums[to] = job->steps[to] * sum;
+    }
   }
   const size_t at = ((b * job->kv_heads + g) * job->capacity + past_of(job, b) + t) * job->row_bytes;
   void *keys = (char *)job->keys + at, *values = (char *)job->values + at;
@@ -281,8 +278,8 @@ static int make_scratch(const Job *job, Scratch *scratch) {
   const size_t rows = job->block_tokens * job->group, codes = job->kernel->kind != FLOATS;
   const size_t nibbles = job->kernel->kind == NIBBLES;
   const size_t sizes[] = {
-      KEYS * (codes ? QUERY_WIDTH(job->size) * sizeof(int16_t) : job->size * sizeof(float)),
-      codes * KEYS * SUM_WIDTH(job->size) * sizeof(int16_t),
+      codes ? TURNED_BYTES(job->size) : KEYS * job->size * sizeof(float),
+      codes * PAIRED_BYTES(job->size),
       rows * PART * sizeof(float),
       codes * rows * PART * sizeof(int16_t),
       rows * 2 * TILES * sizeof(float),
@@ -333,11 +330,32 @@ static void read_levels(const uint8_t *rows, size_t count, size_t size, float *t
   for (size_t k = count; k < KEYS; k++) to[k] = to[KEYS + k] = 0;
 }
 
+/* Keys or values from position first to last - 1. Asks for a line of each page, so that its address is known by the
+ * time that others are asked for. */
+static Ahead rows_ahead(const Job *job, const Block *block, const void *cache, size_t first, size_t last) {
+  const size_t at = (block->b * job->kv_heads + block->g) * job->capacity + first;
+  const size_t bytes = (last - first) * job->row_bytes;
+  if (!bytes || job->kernel->kind == FLOATS) return (Ahead){0};
+  const Ahead ahead = {(const char *)cache + at * job->row_bytes, bytes / 64};
+  for (size_t i = 0; i < bytes; i += 4096) __builtin_prefetch(ahead.at + i, 0, 2);
+  __builtin_prefetch(ahead.at + bytes - 1, 0, 2);
+  return ahead;
+}
+
+/* Where the keys begin that a block reads of a part, and where they end. */
+static size_t begin_of(const Block *block, size_t part) {
+  const size_t begin = part * PART, token = block->first + seeing_from(block, begin);
+  const size_t first = first_seen(block, token) / KEYS * KEYS;
+  return first > begin ? first : begin;
+}
+static size_t end_of(const Block *block, size_t part) { return least((part + 1) * PART, block->past + block->last); }
+
 static void score_part(const Job *job, const Block *block, size_t first, size_t last, const Scratch *scratch) {
   const AttentionKernels *run = job->kernel->kernels;
   const size_t size = job->size, group = job->group, part = first / PART * PART;
   const size_t query = ((block->b * job->kv_heads + block->g) * job->tokens + block->first) * group;
   const size_t cache = (block->b * job->kv_heads + block->g) * job->capacity;
+  Ahead ahead = rows_ahead(job, block, job->values, first, last);
   for (size_t tile = first; tile < last; tile += KEYS) {
     const size_t from = seeing_from(block, tile) * group, to = seeing_to(block, tile, KEYS) * group;
     if (from >= to) continue;
@@ -351,9 +369,8 @@ static void score_part(const Job *job, const Block *block, size_t first, size_t 
         run->unpack((const uint8_t *)keys, count, size, scratch->codes);
         codes = scratch->codes;
       }
-      run->turn_codes(codes, count, size, scratch->turned);
-      run->score_codes((const int16_t *)queries, job->steps + query + from, to - from, size, scratch->turned, scores,
-                       PART);
+      run->turn_codes(codes, count, size, scratch->turned, &ahead);
+      run->score_codes(queries, job->steps + query + from, to - from, size, scratch->turned, scores, PART, &ahead);
       if (job->kernel->kind == NIBBLES) {
         const uint8_t *values = (const uint8_t *)job->values + (cache + tile) * job->row_bytes;
         read_levels((const uint8_t *)keys, count, size, scratch->keys);
@@ -397,14 +414,13 @@ static float weigh_row(const Job *job, const Block *block, size_t r, size_t firs
   return most;
 }
 
-/* What the block finds in one part of the cache, as a state. */
-static void attend_part(const Job *job, const Block *block, size_t part, const Scratch *scratch, float *state) {
+/* What the block finds in one part of the cache, as a state. Keys that are read after it are ahead. */
+static void attend_part(const Job *job, const Block *block, size_t part, Ahead ahead, const Scratch *scratch,
+                        float *state) {
   const AttentionKernels *run = job->kernel->kernels;
   const size_t size = job->size, group = job->group, wide = SUM_WIDTH(size), begin = part * PART;
-  const size_t rows = job->block_tokens * group, end = least(begin + PART, block->past + block->last);
+  const size_t rows = job->block_tokens * group, start = begin_of(block, part), end = end_of(block, part);
   const size_t from = seeing_from(block, begin) * group, to = seeing_to(block, begin, PART) * group;
-  const size_t first = first_seen(block, block->first + from / group) / KEYS * KEYS;
-  const size_t start = first > begin ? first : begin;
   float *most = state, *totals = state + rows, *middles = state + 2 * rows, *sums = state + 3 * rows;
   float *factors = scratch->factors;
   score_part(job, block, start, end, scratch);
@@ -431,13 +447,13 @@ static void attend_part(const Job *job, const Block *block, size_t part, const S
         middles[r] = middles[r] * pair[0] + scratch->middles[r * TILES + at / KEYS] * pair[1];
       }
       run->unpack((const uint8_t *)values, count, size, scratch->codes);
-      run->pair_codes(scratch->codes, count, size, scratch->paired);
+      run->pair_codes(scratch->codes, count, size, scratch->paired, &ahead);
       run->sum_codes(scratch->weights + low * PART + at, PART, high - low, scratch->paired, count, size,
-                     scratch->joining + 2 * low, 2, sums + low * wide);
+                     scratch->joining + 2 * low, 2, sums + low * wide, &ahead);
     } else if (job->kernel->kind == CODES) {
-      run->pair_codes((const int8_t *)values, count, size, scratch->paired);
+      run->pair_codes((const int8_t *)values, count, size, scratch->paired, &ahead);
       run->sum_codes(scratch->weights + low * PART + at, PART, high - low, scratch->paired, count, size, own, 2 * TILES,
-                     sums + low * wide);
+                     sums + low * wide, &ahead);
     } else
       run->sum_floats(scratch->scores + low * PART + at, PART, high - low, (const float *)values, count, size, own,
                       2 * TILES, sums + low * wide);
@@ -490,43 +506,75 @@ static void finish(const Job *job, const Block *block, const float *whole) {
   }
 }
 
-/* A slice of the parts that a block sees. The block's last slice to be done joins all parts. */
-static void attend_slice(Job *job, size_t index, size_t slice, const Scratch *scratch) {
-  const Block block = block_of(job, index);
-  const size_t first = first_seen(&block, block.first) / PART, last = (block.past + block.last + PART - 1) / PART;
-  const size_t count = last - first, begin = first + count * slice / job->slices;
-  const size_t end = first + count * (slice + 1) / job->slices;
-  if (job->slices == 1) begin_whole(job, &block, scratch->whole);
-  float *states = job->slices > 1 ? job->states + index * job->parts * state_size(job) : NULL;
-  for (size_t part = begin; part < end; part++) {
-    float *state = states ? states + (part - first) * state_size(job) : scratch->part;
-    attend_part(job, &block, part, scratch, state);
-    if (!states) join_part(job, &block, part, state, scratch);
-  }
-  if (states) {
-    if (atomic_fetch_add(&job->done[index], 1) + 1 < job->slices) return;
-    begin_whole(job, &block, scratch->whole);
-    for (size_t part = first; part < last; part++)
-      join_part(job, &block, part, states + (part - first) * state_size(job), scratch);
-  }
-  finish(job, &block, scratch->whole);
+/* What a worker does at a time: parts `begin` to `end` - 1 of a block, which sees those from `first` to `last` - 1. */
+typedef struct {
+  size_t index; /* of the block; that of none after the last */
+  Block block;
+  size_t first, last, begin, end;
+} Slice;
+
+static size_t count_blocks(const Job *job) { return job->batch * job->kv_heads * job->blocks; }
+
+/* The next one that nobody has taken. Those of the last tokens, which see most, come first. */
+static Slice take_slice(Job *job) {
+  const size_t pairs = job->batch * job->kv_heads, task = atomic_fetch_add(&job->next, 1);
+  if (task >= count_blocks(job) * job->slices) return (Slice){.index = count_blocks(job)};
+  const size_t number = task % job->slices, pair = task / job->slices % pairs;
+  Slice slice = {.index = (pair + 1) * job->blocks - 1 - task / job->slices / pairs};
+  slice.block = block_of(job, slice.index);
+  slice.first = first_seen(&slice.block, slice.block.first) / PART;
+  slice.last = (slice.block.past + slice.block.last + PART - 1) / PART;
+  const size_t count = slice.last - slice.first;
+  slice.begin = slice.first + count * number / job->slices;
+  slice.end = slice.first + count * (number + 1) / job->slices;
+  return slice;
 }
 
-/* Takes tasks until there are none. Those of the last tokens, which see most, come first. */
+static Ahead keys_ahead(const Job *job, const Slice *slice, size_t part) {
+  if (part >= slice->end) return (Ahead){0};
+  return rows_ahead(job, &slice->block, job->keys, begin_of(&slice->block, part), end_of(&slice->block, part));
+}
+
+/* Attends to a slice and takes the next one. The block's last slice to be done joins all parts. */
+static Slice attend_slice(Job *job, const Slice *slice, const Scratch *scratch) {
+  const Block *block = &slice->block;
+  if (job->slices == 1) begin_whole(job, block, scratch->whole);
+  float *states = job->slices > 1 ? job->states + slice->index * job->parts * state_size(job) : NULL;
+  Slice next;
+  if (slice->begin == slice->end) next = take_slice(job);
+  for (size_t part = slice->begin; part < slice->end; part++) {
+    Ahead ahead = keys_ahead(job, slice, part + 1);
+    if (part + 1 == slice->end) { /* taken only now, so that few wait for a worker that has another to do */
+      next = take_slice(job);
+      ahead = keys_ahead(job, &next, next.begin);
+    }
+    float *state = states ? states + (part - slice->first) * state_size(job) : scratch->part;
+    attend_part(job, block, part, ahead, scratch, state);
+    if (!states) join_part(job, block, part, state, scratch);
+  }
+  if (states) {
+    if (atomic_fetch_add(&job->done[slice->index], 1) + 1 < job->slices) return next;
+    begin_whole(job, block, scratch->whole);
+    for (size_t part = slice->first; part < slice->last; part++)
+      join_part(job, block, part, states + (part - slice->first) * state_size(job), scratch);
+  }
+  finish(job, block, scratch->whole);
+  return next;
+}
+
 static void attend(void *data, size_t worker) {
   (void)worker;
   Job *job = data;
-  Scratch scratch = {0};
-  const size_t pairs = job->batch * job->kv_heads, all = pairs * job->blocks * job->slices;
-  for (size_t task; (task = atomic_fetch_add(&job->next, 1)) < all;) {
-    if (!scratch.memory && !make_scratch(job, &scratch)) {
-      job->failed = 1;
-      break;
-    }
-    const size_t slice = task % job->slices, pair = task / job->slices % pairs;
-    const size_t block = job->blocks - 1 - task / job->slices / pairs;
-    attend_slice(job, pair * job->blocks + block, slice, &scratch);
+  Slice slice = take_slice(job);
+  if (slice.index == count_blocks(job)) return;
+  Ahead ahead = keys_ahead(job, &slice, slice.begin);
+  ask_for(&ahead, ahead.lines);
+  Scratch scratch;
+  if (!make_scratch(job, &scratch)) {
+    job->failed = 1;
+    return;
   }
+  while (slice.index < count_blocks(job)) slice = attend_slice(job, &slice, &scratch);
   free(scratch.memory);
 }
 

@@ -36,9 +36,23 @@
 /* Numbers of 16 bits that a row of codes has room for: queries, and the values' side, which are zeros at the end. */
 #define QUERY_WIDTH(width) ROUNDED_UP(width, 4)
 #define SUM_WIDTH(width) ROUNDED_UP(width, 16)
+#define TURNED_BYTES(width) (KEYS * QUERY_WIDTH(width) * sizeof(int16_t))
+#define PAIRED_BYTES(width) (KEYS * SUM_WIDTH(width) * sizeof(int16_t))
 /* Bytes of a vector of nibbles: code d in the lower half of byte d, or in the upper half of byte d - (width + 1) / 2;
  * then scale and middle, each the upper half of a float, lower byte first. */
 #define NIBBLE_ROW(width) (((width) + 1) / 2 + 4)
+
+/* What will be read of the cache: so many lines of 64 bytes. Kernels ask for them while they compute, a few at a time,
+ * since a processor has few requests under way and waits where more are made at once. */
+typedef struct {
+  const char *at;
+  size_t lines;
+} Ahead;
+
+static inline void ask_for(Ahead *ahead, size_t lines) {
+  for (lines = lines < ahead->lines ? lines : ahead->lines; lines; lines--, ahead->lines--, ahead->at += 64)
+    __builtin_prefetch(ahead->at, 0, 2); /* to the second cache */
+}
 
 typedef struct {
   float cap;         /* 0: none */
@@ -57,23 +71,23 @@ typedef struct {
   /* NIBBLE_ROW(width) bytes of x; and of so many rows the codes [count][width]. */
   void (*pack)(const float *x, uint8_t *to, size_t width);
   void (*unpack)(const uint8_t *from, size_t count, size_t width, int8_t *to);
-  /* Whole numbers of a step, QUERY_WIDTH(width) in the order that turned codes have; returns the step. */
-  float (*round_query)(const float *x, int most, int16_t *to, size_t width);
+  /* Whole numbers of a step, QUERY_WIDTH(width) of 16 bits as score_codes takes them; returns the step. */
+  float (*round_query)(const float *x, int most, void *to, size_t width, float *sum);
   /* [count][width] numbers, count <= KEYS, as floats [width][KEYS]; keys beyond count are 0. */
   void (*turn_floats)(const float *from, size_t count, size_t width, float *to);
-  /* Codes as numbers of 16 bits [QUERY_WIDTH(width) / 2][KEYS][2], in an order of its own. */
-  void (*turn_codes)(const int8_t *from, size_t count, size_t width, int16_t *to);
-  /* [count][width] codes as numbers of 16 bits [KEYS / 2][SUM_WIDTH(width)][2], those of two keys side by side. */
-  void (*pair_codes)(const int8_t *from, size_t count, size_t width, int16_t *to);
+  /* Codes as score_codes takes them, TURNED_BYTES(width); keys beyond count are 0. */
+  void (*turn_codes)(const int8_t *from, size_t count, size_t width, void *to, Ahead *ahead);
+  /* [count][width] codes as sum_codes takes them, those of several keys side by side, PAIRED_BYTES(width). */
+  void (*pair_codes)(const int8_t *from, size_t count, size_t width, void *to, Ahead *ahead);
   /* scores[row][key] for KEYS turned keys. */
   void (*score_floats)(const float *queries, size_t rows, size_t width, const float *turned, float *scores,
                        size_t stride);
-  void (*score_codes)(const int16_t *queries, const float *steps, size_t rows, size_t width, const int16_t *turned,
-                      float *scores, size_t stride);
+  void (*score_codes)(const void *queries, const float *steps, size_t rows, size_t width, const void *turned,
+                      float *scores, size_t stride, Ahead *ahead);
   /* Scores of nibbles from those of their codes; levels [2][KEYS] of the keys, and each row's sum of the query. */
   void (*level_scores)(const float *levels, const float *sums, size_t rows, float *scores, size_t stride);
   /* Weights of a tile's keys first to last, both included, and 0 for others, in place of their scores or as whole
-   * numbers of ONE. Returns the greatest score. */
+   * numbers of ONE, KEYS of 16 bits as sum_codes takes them. Returns the greatest score. */
   float (*weigh_floats)(const Softmax *softmax, float *scores, size_t first, size_t last, float *total);
   float (*weigh_codes)(const Softmax *softmax, float *scores, size_t first, size_t last, int16_t *weights,
                        float *total);
@@ -83,8 +97,8 @@ typedef struct {
    * the tile's; those of the next are `apart` floats on. */
   void (*sum_floats)(const float *weights, size_t stride, size_t rows, const float *values, size_t count, size_t width,
                      const float *factors, size_t apart, float *sums);
-  void (*sum_codes)(const int16_t *weights, size_t stride, size_t rows, const int16_t *paired, size_t count,
-                    size_t width, const float *factors, size_t apart, float *sums);
+  void (*sum_codes)(const int16_t *weights, size_t stride, size_t rows, const void *paired, size_t count, size_t width,
+                    const float *factors, size_t apart, float *sums, Ahead *ahead);
   /* sums[d] = fma(factors[1], other[d], sums[d] * factors[0]), SUM_WIDTH(width) of them. */
   void (*join)(const float *factors, const float *other, float *sums, size_t width);
   /* e to the power of each. */

@@ -6,21 +6,20 @@
 #define VECTORS 4
 #define FMA(a, b, c) ((Floats)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define MOST(a, b) ((Floats)_mm512_max_ps((__m512)(a), (__m512)(b)))
-#define ADD_PRODUCTS(sums, a, b) __asm__("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b))
-/* Codes 0 and 2 of each lane, and then 1 and 3. */
-#define IN_ORDER(a) __builtin_shufflevector(a, a, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15)
-#define SPREAD(a, to)                                                                                                  \
-  ((to)[0] = (Integers)_mm512_srai_epi16(_mm512_slli_epi16((__m512i)(a), 8), 8),                                       \
-   (to)[1] = (Integers)_mm512_srai_epi16((__m512i)(a), 8))
-#define SIDE_BY_SIDE(a, b, to)                                                                                         \
-  ((to)[0] = (Integers)_mm512_mask_blend_epi16(                                                                        \
-       0xaaaaaaaa, _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(a))),                                        \
-       _mm512_slli_epi32(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(b))), 16)))
-#define SIDE_BY_SIDE_FAST(a, b, to)                                                                                    \
+#define LOADED_HALVES(a, b)                                                                                            \
+  ((Floats)_mm512_insertf64x4(_mm512_castpd256_pd512(_mm256_loadu_pd((const double *)(const void *)(a))),              \
+                              _mm256_loadu_pd((const double *)(const void *)(b)), 1))
+#define ADD_QUADS(sums, a, b) __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b))
+#define QUAD_ROWS 3
+#define QUAD_VECTORS 4
+#define FOUR_SIDE_BY_SIDE(a, b, c, d, to)                                                                              \
   do {                                                                                                                 \
-    const __m512i one = _mm512_loadu_si512(a), other = _mm512_loadu_si512(b);                                          \
-    SPREAD(_mm512_unpacklo_epi16(one, other), to);                                                                     \
-    SPREAD(_mm512_unpackhi_epi16(one, other), (to) + 2);                                                               \
+    const __m512i first = _mm512_loadu_si512(a), next = _mm512_loadu_si512(b);                                         \
+    const __m512i third = _mm512_loadu_si512(c), last = _mm512_loadu_si512(d);                                         \
+    const __m512i low = _mm512_unpacklo_epi8(first, next), high = _mm512_unpackhi_epi8(first, next);                   \
+    const __m512i others = _mm512_unpacklo_epi8(third, last), upper = _mm512_unpackhi_epi8(third, last);               \
+    (to)[0] = (Integers)_mm512_unpacklo_epi16(low, others), (to)[1] = (Integers)_mm512_unpackhi_epi16(low, others);    \
+    (to)[2] = (Integers)_mm512_unpacklo_epi16(high, upper), (to)[3] = (Integers)_mm512_unpackhi_epi16(high, upper);    \
   } while (0)
 #define NAME edgegen_attention_avx512
 #include "attention.inc"
