@@ -42,7 +42,7 @@ enum {
 };
 /* So many queries share what is turned, and are joined by one thread; few of them are split along the cache. */
 typedef enum { FLOATS, CODES, NIBBLES } Kind;
-enum { TOKENS_OF_A_TASK = 8, ROWS_OF_A_TASK = 64, ENOUGH_TASKS = 48, MOST_WORKERS = 64 };
+enum { TOKENS_OF_A_TASK = 8, ROWS_OF_A_TASK = 64, ENOUGH_TASKS = 48, MOST_WORKERS = 64, VECTOR_FLOATS = 16 };
 
 typedef struct {
   const OrtApi *api;
@@ -282,7 +282,7 @@ static int make_scratch(const Job *job, Scratch *scratch) {
       codes * PAIRED_BYTES(job->size),
       rows * PART * sizeof(float),
       codes * rows * PART * sizeof(int16_t),
-      rows * 2 * TILES * sizeof(float),
+      (rows * 2 * TILES + VECTOR_FLOATS) * sizeof(float),
       rows * TILES * sizeof(float),
       state_size(job) * sizeof(float),
       state_size(job) * sizeof(float),
@@ -307,6 +307,7 @@ static int make_scratch(const Job *job, Scratch *scratch) {
   scratch->keys = (float *)places[9], scratch->values = (float *)places[10];
   scratch->steps = (float *)places[11], scratch->middles = (float *)places[12];
   scratch->joining = (float *)places[13];
+  memset(scratch->factors, 0, sizes[4]);
   return 1;
 }
 
@@ -372,9 +373,7 @@ static void score_part(const Job *job, const Block *block, size_t first, size_t 
       run->turn_codes(codes, count, size, scratch->turned, &ahead);
       run->score_codes(queries, job->steps + query + from, to - from, size, scratch->turned, scores, PART, &ahead);
       if (job->kernel->kind == NIBBLES) {
-        const uint8_t *values = (const uint8_t *)job->values + (cache + tile) * job->row_bytes;
         read_levels((const uint8_t *)keys, count, size, scratch->keys);
-        read_levels(values, count, size, scratch->values + (tile - part) * 2);
         run->level_scores(scratch->keys, job->sums + query + from, to - from, scores, PART);
       }
     } else {
@@ -385,8 +384,8 @@ static void score_part(const Job *job, const Block *block, size_t first, size_t 
 }
 
 /* Weights of a row by keys first to last, both included, and the factors by which their tiles are joined. */
-static float weigh_row(const Job *job, const Block *block, size_t r, size_t first, size_t last,
-                       const Scratch *scratch) {
+static float weigh_row(const Job *job, const Block *block, size_t r, size_t first, size_t last, const Scratch *scratch,
+                       Ahead *ahead) {
   const Kernel *kernel = job->kernel;
   const Given *bias = &job->in[BIAS];
   const size_t t = block->first + r / job->group, head = block->g * job->group + r % job->group;
@@ -404,6 +403,7 @@ static float weigh_row(const Job *job, const Block *block, size_t r, size_t firs
     float *scores = scratch->scores + r * PART + at, *total = scratch->totals + r * TILES + at / KEYS;
     if (biases) softmax.bias = biases + tile;
     int16_t *weights = scratch->weights + r * PART + at;
+    ask_for(ahead, 4);
     const float own = kernel->kind == CODES ? kernel->kernels->weigh_codes(&softmax, scores, begin, end, weights, total)
                                             : kernel->kernels->weigh_floats(&softmax, scores, begin, end, total);
     if (kernel->kind == NIBBLES)
@@ -412,6 +412,11 @@ static float weigh_row(const Job *job, const Block *block, size_t r, size_t firs
     most = exponents(most, own, scratch->factors + (r * TILES + at / KEYS) * 2);
   }
   return most;
+}
+
+/* e to the power of each, in whole vectors: behind them are other factors, or VECTOR_FLOATS that are none. */
+static void raise_factors(const AttentionKernels *run, float *factors, size_t count) {
+  run->raise(factors, ROUNDED_UP(count, VECTOR_FLOATS));
 }
 
 /* What the block finds in one part of the cache, as a state. Keys that are read after it are ahead. */
@@ -423,16 +428,20 @@ static void attend_part(const Job *job, const Block *block, size_t part, Ahead a
   const size_t from = seeing_from(block, begin) * group, to = seeing_to(block, begin, PART) * group;
   float *most = state, *totals = state + rows, *middles = state + 2 * rows, *sums = state + 3 * rows;
   float *factors = scratch->factors;
+  const size_t cache = (block->b * job->kv_heads + block->g) * job->capacity;
   score_part(job, block, start, end, scratch);
+  for (size_t tile = start; job->kernel->kind == NIBBLES && tile < end; tile += KEYS) /* they have been asked for */
+    read_levels((const uint8_t *)job->values + (cache + tile) * job->row_bytes, least(KEYS, end - tile), size,
+                scratch->values + (tile - begin) * 2);
   memset(factors, 0, rows * 2 * TILES * sizeof *factors);
   for (size_t r = from; r < to; r++) {
     const size_t t = block->first + r / group, seen = first_seen(block, t);
-    most[r] = weigh_row(job, block, r, seen > begin ? seen : begin, least(block->past + t, begin + PART - 1), scratch);
+    most[r] = weigh_row(job, block, r, seen > begin ? seen : begin, least(block->past + t, begin + PART - 1), scratch,
+                        &ahead);
   }
-  run->raise(factors + from * 2 * TILES, (to - from) * 2 * TILES);
+  raise_factors(run, factors + from * 2 * TILES, (to - from) * 2 * TILES);
   memset(totals, 0, 2 * rows * sizeof *totals); /* and the middles */
   memset(sums, 0, rows * wide * sizeof *sums);
-  const size_t cache = (block->b * job->kv_heads + block->g) * job->capacity;
   for (size_t tile = start; tile < end; tile += KEYS) {
     const size_t low = seeing_from(block, tile) * group, high = seeing_to(block, tile, KEYS) * group;
     if (low >= high) continue;
@@ -481,7 +490,7 @@ static void join_part(const Job *job, const Block *block, size_t part, const flo
   const size_t to = seeing_to(block, part * PART, PART) * job->group;
   float *whole = scratch->whole, *factors = scratch->factors;
   for (size_t r = from; r < to; r++) whole[r] = exponents(whole[r], state[r], factors + 2 * r);
-  run->raise(factors + 2 * from, 2 * (to - from));
+  raise_factors(run, factors + 2 * from, 2 * (to - from));
   for (size_t r = from; r < to; r++) {
     for (size_t at = rows + r; at <= 2 * rows + r; at += rows) /* the total and the middle */
       whole[at] = whole[at] * factors[2 * r] + state[at] * factors[2 * r + 1];

@@ -50,6 +50,7 @@ typedef struct {
 } Ahead;
 
 static inline void ask_for(Ahead *ahead, size_t lines) {
+  if (!ahead->lines) return; /* as mostly in a prompt */
   for (lines = lines < ahead->lines ? lines : ahead->lines; lines; lines--, ahead->lines--, ahead->at += 64)
     __builtin_prefetch(ahead->at, 0, 2); /* to the second cache */
 }
