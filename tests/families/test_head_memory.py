@@ -12,7 +12,7 @@ from edgegen.benchmark.memory_forecast import forecast_memory, kv_bytes
 from edgegen.benchmark.memory_plan import plan_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.loading import open_runner
-from edgegen.speculation.mtp_head import open_mtp_head
+from edgegen.speculation.mtp_head import MTPHead, open_mtp_head
 from edgegen_export.estimate import estimate
 from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader
@@ -53,7 +53,7 @@ def test_a_head_counts_where_it_proposes(bundles: Bundles) -> None:
     assert (off.head, off.kv) == (0, alone.kv)
     runner = open_runner(with_head, ON)
     head = open_mtp_head(with_head, ON, runner)
-    assert head
+    assert isinstance(head, MTPHead)
     assert on.kv - off.kv == head.new_cache().bytes_for(1, with_head.manifest.model.max_context)
     head.close()
     runner.close()
