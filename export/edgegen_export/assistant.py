@@ -135,14 +135,17 @@ class AssistantCheckpoint:
         if problems:
             raise UnsupportedModelError(f"{self.source} is not an assistant of this model: {one_or_list(problems)}")
 
+    def decoder(self, model: DecoderConfig, whole: DecoderConfig) -> DecoderConfig:
+        """The assistant of ``model`` as a decoder; ``whole``: the model as its config describes it."""
+        return self.assistant.of(model, [source for source in self.assistant.sources(whole) if source is not None])
+
     def bound(self, model: DecoderConfig, embedding: LazyTensor, whole: DecoderConfig) -> BoundAssistant:
         """The assistant of ``model``, which as its config describes it is ``whole``; the embedding is the model's.
 
         Raises:
             TensorError: its tensors do not fit its config.
         """
-        sources = [source for source in self.assistant.sources(whole) if source is not None]
-        config = self.assistant.of(model, sources)
+        config = self.decoder(model, whole)
         tensors, ordering = dict(self.tensors), None
         if self.assistant.own.clusters:
             ordering = self._ordering(tensors)

@@ -122,6 +122,10 @@ class EagleCheckpoint:
                 f"{self.source}: drafts are read for models whose token embeddings are used as they are stored"
             )
 
+    def decoder(self, model: DecoderConfig, whole: DecoderConfig) -> DecoderConfig:
+        """The draft of ``model`` as a decoder; ``whole``: the model as its config describes it."""
+        return self.draft.of(model.num_layers)
+
     def bound(self, model: DecoderConfig, embedding: LazyTensor, whole: DecoderConfig) -> BoundEagle:
         """The draft of ``model``, which has this ``embedding``; ``whole``: the model as its config describes it.
 

@@ -25,6 +25,7 @@ from edgegen.bundle.manifest import Quantization
 from edgegen.graph.attention_bias import AttentionBias
 from edgegen.options.engine import EngineOptions
 from edgegen.system import physical_cores
+from edgegen_export.architecture.components.assistant_input import AssistantInput
 from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.components.relative_attention import RelativeAttention
 from edgegen_export.architecture.config import Alibi, DecoderConfig
@@ -181,7 +182,8 @@ def _attention_bias(config: DecoderConfig) -> AttentionBias:
 def _head_bytes(head: DecoderConfig, scheme: Scheme) -> int:
     """Weights of what proposes further tokens, beside the embedding and the head of the model: it is not calibrated,
     and what is around its layers has 8 bits at least."""
-    own = {name: shape for name, shape in _matrices(head).items() if name not in _EMBEDDINGS}
+    shared = () if head.extra(AssistantInput) else _EMBEDDINGS  # an assistant of Gemma 4 has a head of its own
+    own = {name: shape for name, shape in _matrices(head).items() if name not in shared}
     if head.extra(DraftInput) and (proposed := proposed_ids(head.vocab_size, ())) is not None:
         own["proposed"] = len(proposed), head.hidden_size
     around = {name: own.pop(name) for modules in matrices_around(head) for name in modules}

@@ -231,8 +231,8 @@ class FamilyLoader:
 
     def draft_decoder(self, config: Mapping[str, Any]) -> DecoderConfig | None:
         architecture, read = self.check(config)
-        if self._eagle is not None:
-            return self._eagle.draft.of(read.num_layers)
+        if self._draft is not None:
+            return self._draft.decoder(read, architecture.read_config(config))
         head = architecture.draft_head if self._with_head and _may_have_head(config) else None
         return head.config(read) if head else None
 
