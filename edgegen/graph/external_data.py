@@ -46,7 +46,7 @@ def bytes_beside(graph: bytes, other: bytes) -> int:
     Raises:
         ValueError: that is no such message.
     """
-    own, others = (set().union(*_places(one)) for one in (graph, other))
+    own, others = (set[_Place]().union(*_places(one)) for one in (graph, other))
     return sum(length for _, length in own - others)
 
 

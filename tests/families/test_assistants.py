@@ -191,6 +191,7 @@ def _dictate(monkeypatch: pytest.MonkeyPatch, answers: Sequence[list[int]], rate
     monkeypatch.setattr(CacheProposer, "propose_in_batch", dictated)
 
 
+@pytest.mark.filterwarnings("ignore:an int4 KV cache costs:UserWarning")  # of random weights
 @pytest.mark.parametrize("kv", KINDS)
 @pytest.mark.parametrize("rate", [None, 0.6, 1.0])
 def test_texts_are_the_models_own(
