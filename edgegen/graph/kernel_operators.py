@@ -104,14 +104,15 @@ class _Tensor(NamedTuple):
         return name, cls(element_type, tuple(place), tuple(shape), stored)
 
 
-def with_kernels(graph: bytes, states: Set[str] = frozenset()) -> bytes:
+def with_kernels(graph: bytes, states: Set[str] = frozenset(), *, fuse: bool = True) -> bytes:
     """``graph`` with our operators in place of those that they can compute.
 
     They are ``BlockMatMul`` for ``MatMulNBits`` and for all nodes of a ternary matrix, ``BlockMatMulPerHead`` for
     those of quantized matrices of heads, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts`` for ``QMoE``,
     ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, ``SelectiveScan`` for the ``Scan`` of
     a Mamba-1 mixer, those of :func:`with_float_kernels` and :func:`with_softplus`, and ``FusedLayers`` for several of
-    them that follow one another. ``states``: inputs that are fixed states, which are to have pending tokens
+    them that follow one another, unless these are not to ``fuse``. ``states``: inputs that are fixed states, which are
+    to have pending tokens
     (:mod:`edgegen.graph.pending_tokens`).
 
     Raises:
@@ -119,12 +120,12 @@ def with_kernels(graph: bytes, states: Set[str] = frozenset()) -> bytes:
     """
     next(values(graph, _GRAPH))
     fixed = {name.encode() for name in states}
-    return edited(graph, _GRAPH, lambda body: _body_with_kernels(body, fixed)) + field(
+    return edited(graph, _GRAPH, lambda body: _body_with_kernels(body, fixed, fuse=fuse)) + field(
         _OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1)
     )
 
 
-def _body_with_kernels(body: bytes, states: Set[bytes]) -> bytes:
+def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> bytes:
     """``with_kernels`` of a ``GraphProto``. Each message is read once: loading a model waits for this."""
     parts = [*fields(body)]
     nodes = [GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE]
@@ -140,7 +141,8 @@ def _body_with_kernels(body: bytes, states: Set[bytes]) -> bytes:
     after = with_gated_delta_rule(after, constants, results)
     after = with_causal_conv(with_matrices_per_head(after, constants, results), constants, results)
     gone = {name for old, new in zip(before, after, strict=True) if old and old is not new for name in old.inputs}
-    rewritten, added = with_pending_tokens(with_fused_layers(after, results), states, constants, results)
+    after = with_fused_layers(after, results) if fuse else after
+    rewritten, added = with_pending_tokens(after, states, constants, results)
     rewritten = _without_unused_casts(rewritten, results)
     unused = _unused(rewritten, {*rewriter.shared, *gone})
 

@@ -33,7 +33,7 @@ from edgegen.model.kernels import (
     describe_kernels,
     kernel_library,
 )
-from edgegen.system import has_vnni, physical_cores
+from edgegen.system import cores, has_vnni, physical_cores
 
 Array = NDArray[Any]
 
@@ -254,7 +254,7 @@ def _open(
         if not isinstance(model, bytes) and (kernels or adapter):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             graph = with_low_rank(model.read_bytes(), adapter) if adapter else model.read_bytes()
-            graph = with_kernels(graph, states) if kernels else graph
+            graph = with_kernels(graph, states, fuse=not _crowded(options)) if kernels else graph
             source = rewritten = graph if int4_kv is None else _with_int4_cache(graph, model, int4_kv)
         on_handed_over()
         # With its fallback it would print what failed, in words of the graph's, and try the same again.
@@ -268,6 +268,12 @@ def _open(
         raise BundleError(f"ONNX Runtime {ort.__version__} cannot load {name}: {error}") from error
     _OPEN.add(session)
     return session, rewritten, kernels
+
+
+def _crowded(options: Any) -> bool:
+    """Whether more threads are asked for than can run at once: fused layers wait longer for one that does not run."""
+    threads = options.intra_op_num_threads
+    return threads > physical_cores() and threads > cores().at_once
 
 
 def _with_int4_cache(graph: bytes, file: Path, means: KeyMeans) -> bytes:

@@ -30,6 +30,11 @@ class Cores(NamedTuple):
     quota: float | None = None
 
     @property
+    def at_once(self) -> int:
+        """Threads that may run at the same time: one for each hyper-thread, the quota rounded up."""
+        return max(1, self.logical if self.quota is None else min(self.logical, math.ceil(self.quota)))
+
+    @property
     def usable(self) -> int:
         """Threads that compute fastest: one for each performance core, the quota rounded up."""
         return max(1, self.performance if self.quota is None else min(self.performance, math.ceil(self.quota)))

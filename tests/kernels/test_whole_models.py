@@ -7,6 +7,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
 from edgegen.graph.kernel_operators import inexact_operators, with_kernels
+from edgegen.system import cores
 from tests.export.bundles import decoded, prefilled, random_ids, runner_of
 from tests.kernels.material import instruction_sets
 from tests.kernels.stock import Floats, needs_kernels, same_bits
@@ -35,6 +36,18 @@ def test_casts_that_nothing_reads_are_left_out(stories: Bundle) -> None:
         assert {node.op_type for node in before.node} >= {"Cast", "MatMulNBits"}
         assert [node.name for node in after.node if node.op_type == "Cast" and node.output[0] not in read] == []
         assert len(after.node) < len(before.node)
+
+
+def test_layers_are_fused_unless_threads_are_more_than_run_at_once(stories: Bundle) -> None:
+    source = stories.file(stories.variant.prefill).read_bytes()
+    assert b"FusedLayers" in with_kernels(source)
+    assert b"FusedLayers" not in with_kernels(source, fuse=False)
+    ids = random_ids(stories, 40)
+    found = list[Floats]()
+    for threads in (1, cores().at_once + 1):
+        runner = runner_of(stories, threads=threads)
+        found.append(prefilled(runner, runner.new_cache(), ids, chunk=16))
+    assert same_bits(*found)
 
 
 @pytest.mark.parametrize("isa", instruction_sets())

@@ -61,6 +61,7 @@ def test_of_three_kinds_of_cores_windows_says_which_is_fastest() -> None:
         GetProcessAffinityMask=struct.pack("<Q", (1 << 22) - 1),
     )
     assert cores(told) == Cores(22, 16, 6)
+    assert cores(told).at_once == 22
 
 
 def test_a_mac_of_one_kind_of_cores_uses_all() -> None:
@@ -113,7 +114,7 @@ def quota_v1(quota: str, period: str, folder: str = "") -> dict[str, str]:
 def test_quotas_of_containers(files: dict[str, str], quota: float | None, usable: int) -> None:
     machine = Recorded(files=topology((cpu,) for cpu in range(4)) | files)
     assert cores(machine).quota == quota
-    assert physical_cores(machine) == usable
+    assert physical_cores(machine) == cores(machine).at_once == usable
 
 
 @pytest.mark.parametrize(
