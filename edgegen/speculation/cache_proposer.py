@@ -14,15 +14,12 @@ from edgegen.model.kv_cache import KVCache
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.cache_head import CacheHead, Hidden
-from edgegen.speculation.expected_length import ExpectedLength
+from edgegen.speculation.head_proposer import HeadProposer
 from edgegen.speculation.proposer import OnHiddenAt
-from edgegen.speculation.token_choice import TokenChoice
 
 
-class CacheProposer:
+class CacheProposer(HeadProposer):
     """Proposes for one sequence; ``pipeline``, which must not be stateful, and ``sampler`` are the sequence's own."""
-
-    always_accepted = False
 
     def __init__(
         self,
@@ -35,9 +32,10 @@ class CacheProposer:
         runs_again: bool = False,
     ) -> None:
         """``longest``: most tokens of a proposal; ``runs_again``: as in :class:`AdaptiveLength`, of the model."""
+        super().__init__(
+            head.cost, pipeline, sampler, prompt_length=prompt_length, longest=longest, runs_again=runs_again
+        )
         self._head = head
-        self._choice = TokenChoice(pipeline, sampler, prompt_length)
-        self._pace = ExpectedLength(longest, head.cost, runs_again=runs_again)
         self._place: tuple[KVCache, Callable[[], int]] | None = None
         self._first = 0
         self._heard: Hidden = np.zeros((0, 0), np.float32)
@@ -51,14 +49,6 @@ class CacheProposer:
         """Told where the KV cache of the sequence is."""
         assert isinstance(cache, KVCache), "a head is opened beside a model with such a cache"
         self._place = cache, slot
-
-    def propose(self, token_ids: Sequence[int]) -> list[int]:
-        """Tokens of the head; none before the hidden states of the last token but one are known.
-
-        Raises:
-            EdgegenError: a processor fails, or no token can be chosen.
-        """
-        return self.propose_in_batch(token_ids, 1)
 
     def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> list[int]:
         """As :meth:`propose`."""
@@ -76,10 +66,6 @@ class CacheProposer:
             logits, hidden = self._head.run(binding, ids[-1], hidden)
             ids.append(self._choice.of(logits, ids))
         return ids[len(token_ids) :]
-
-    def verified(self, proposed: int, accepted: int) -> None:
-        """How much of the last proposal was accepted."""
-        self._pace.settle(proposed, accepted)
 
     def _hear(self, first: int, hidden: Hidden) -> None:
         """``hidden`` [tokens, size], of the positions from ``first`` on: of the last run, and no others, are read."""

@@ -10,21 +10,18 @@ from collections.abc import Sequence
 
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
-from edgegen.speculation.expected_length import ExpectedLength
+from edgegen.speculation.head_proposer import HeadProposer
 from edgegen.speculation.mtp_head import Hidden, Logits, MTPHead
 from edgegen.speculation.proposer import OnHiddenAt
-from edgegen.speculation.token_choice import TokenChoice
 from edgegen.speculation.unread_states import UnreadStates
 
 
-class MTPProposer:
+class MTPProposer(HeadProposer):
     """Proposes for one sequence; ``pipeline``, which must not be stateful, and ``sampler`` are the sequence's own.
 
     Entry p of the head is made of the hidden states of position p and of the token at p + 1. It reads the entries from
     the first position on whose hidden states it is told: what a sequence took from another's KV cache it never sees.
     """
-
-    always_accepted = False
 
     def __init__(
         self,
@@ -37,9 +34,10 @@ class MTPProposer:
         runs_again: bool = False,
     ) -> None:
         """``longest``: most tokens of a proposal; ``runs_again``: as in :class:`AdaptiveLength`, of the model."""
+        super().__init__(
+            head.cost, pipeline, sampler, prompt_length=prompt_length, longest=longest, runs_again=runs_again
+        )
         self._head = head
-        self._choice = TokenChoice(pipeline, sampler, prompt_length)
-        self._pace = ExpectedLength(longest, head.cost, runs_again=runs_again)
         self._cache = head.new_cache()
         self._first = 0  # the position of the head's first entry
         self._read = 0  # entries up to here were made of the model's hidden states
@@ -49,14 +47,6 @@ class MTPProposer:
     def on_hidden(self) -> OnHiddenAt:
         """Hears the model's hidden states."""
         return self._unread.put
-
-    def propose(self, token_ids: Sequence[int]) -> list[int]:
-        """Tokens of the head; none before the hidden states of the last token but one are known.
-
-        Raises:
-            EdgegenError: a processor fails, or no token can be chosen.
-        """
-        return self.propose_in_batch(token_ids, 1)
 
     def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> list[int]:
         """As :meth:`propose`."""
@@ -71,10 +61,6 @@ class MTPProposer:
             if len(ids) >= len(token_ids) + length:
                 return ids[len(token_ids) :]
             logits, hidden = self._head.run(self._cache, ids[-1:], hidden)
-
-    def verified(self, proposed: int, accepted: int) -> None:
-        """How much of the last proposal was accepted."""
-        self._pace.settle(proposed, accepted)
 
     def _catch_up(self, token_ids: Sequence[int], last: int) -> tuple[Logits, Hidden]:
         """Read the entries before position ``last`` that were not read yet, of which there is at least one."""
