@@ -5,6 +5,7 @@ The parts that are no sizes of files were measured (``docs/machine.md``): on Lin
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import GraphVariant, KVSpec
@@ -16,9 +17,11 @@ from edgegen.model.kernels import runs_kernels
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.model.state_checkpoints import most_checkpoints
 from edgegen.options.engine import EngineOptions
-from edgegen.options.speculation import reads_enough, uses_mtp_head
+from edgegen.options.speculation import LEAST_READ, uses_mtp_head
 from edgegen.system import LOCAL, Source, proportional_memory, second_level_cache
 from edgegen.tokenizer import COMPILED
+
+_Found = TypeVar("_Found")
 
 PYTHON = 60_000_000
 """Python, NumPy, ONNX Runtime, tokenizers and edgegen, before a model is loaded; as measured on Linux."""
@@ -150,10 +153,7 @@ def bytes_of_bias(bias: AttentionBias, *, chunk: int, context: int) -> int:
 
 def bias_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
     """A function that gives :func:`bytes_of_bias` of a bundle, by the tokens of the context."""
-    try:
-        bias = attention_bias(bundle.file(bundle.variant_with(options.kv).prefill).read_bytes())
-    except (OSError, ValueError, BundleNotFoundError):  # which loading will say
-        return lambda context: 0
+    bias = _found_in(bundle, bundle.variant_with(options.kv), attention_bias, AttentionBias(0, by_layer=False))
     return lambda context: bytes_of_bias(bias, chunk=options.prefill_chunk, context=context)
 
 
@@ -201,11 +201,10 @@ def _weights(bundle: Bundle, options: EngineOptions) -> int:
 def _head(bundle: Bundle, options: EngineOptions) -> GraphVariant | None:
     """The prediction head that proposes tokens, where there is one."""
     head = bundle.manifest.mtp if uses_mtp_head(bundle, options) else None
-    try:
-        runs = head and (options.speculate == "mtp" or reads_enough(bundle, bundle.variant_with(options.kv)))
-    except (OSError, ValueError, BundleNotFoundError):
+    if head is None or options.speculate == "mtp":
         return head
-    return head if runs else None
+    enough = _found_in(bundle, bundle.variant_with(options.kv), lambda graph: bytes_read(graph) >= LEAST_READ, True)
+    return head if enough else None
 
 
 def _head_bytes(bundle: Bundle, options: EngineOptions, batch: int) -> int:
@@ -217,19 +216,14 @@ def _head_bytes(bundle: Bundle, options: EngineOptions, batch: int) -> int:
     working = head_activation_bytes(model.hidden_size, chunk=options.prefill_chunk, batch=batch)
     if runs_kernels(options.kernels):
         return working
-    try:
-        read = bytes_read(bundle.file(head.prefill).read_bytes())
-    except (OSError, ValueError, BundleNotFoundError):
-        return working
+    read = _found_in(bundle, head, bytes_read, 0)
     return working + weights_in_memory(read, bundle.manifest.quantization.linear.bits, 0, with_kernels=False)
 
 
 def _bytes_beside(bundle: Bundle, head: GraphVariant, variant: GraphVariant) -> int:
     """Bytes of the weights that only the ``head`` has; none where the graphs cannot be read."""
-    try:
-        return bytes_beside(*(bundle.file(one.prefill).read_bytes() for one in (head, variant)))
-    except (OSError, ValueError, BundleNotFoundError):
-        return 0
+    own = _found_in(bundle, head, lambda graph: graph, b"")
+    return _found_in(bundle, variant, lambda graph: bytes_beside(own, graph), 0) if own else 0
 
 
 def weights_in_memory(stored: int, bits: int, logits: int, *, with_kernels: bool) -> int:
@@ -241,9 +235,13 @@ def weights_in_memory(stored: int, bits: int, logits: int, *, with_kernels: bool
 
 
 def table_bytes(bundle: Bundle, variant: GraphVariant) -> int:
-    """Bytes of the weights of which a token reads one row; none where the graph cannot be read, which loading will
-    say."""
+    """Bytes of the weights of which a token reads one row; none where the graph cannot be read."""
+    return _found_in(bundle, variant, bytes_of_tables, 0)
+
+
+def _found_in(bundle: Bundle, variant: GraphVariant, find: Callable[[bytes], _Found], otherwise: _Found) -> _Found:
+    """What ``find`` finds in a graph; ``otherwise`` where that cannot be read, which loading will say."""
     try:
-        return bytes_of_tables(bundle.file(variant.prefill).read_bytes())
+        return find(bundle.file(variant.prefill).read_bytes())
     except (OSError, ValueError, BundleNotFoundError):
-        return 0
+        return otherwise

@@ -1,8 +1,6 @@
 """Which bundles propose tokens by their own multi-token prediction head."""
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import GraphVariant
-from edgegen.graph.external_data import bytes_read
 from edgegen.options.engine import EngineOptions
 
 LEAST_READ = 50_000_000
@@ -13,8 +11,3 @@ def uses_mtp_head(bundle: Bundle, options: EngineOptions) -> bool:
     """Whether the multi-token prediction head of ``bundle`` is to propose tokens, where that runs on the CPU."""
     there = bundle.manifest.mtp is not None and options.draft is None
     return options.speculate == "mtp" or (options.speculate == "auto" and there)
-
-
-def reads_enough(bundle: Bundle, variant: GraphVariant, least: int = LEAST_READ) -> bool:
-    """Whether a step of ``variant`` reads ``least`` bytes, so that a head pays unasked."""
-    return bytes_read(bundle.file(variant.prefill).read_bytes()) >= least
