@@ -8,9 +8,11 @@ composed form where the tokenizer composes, or is no Unicode at all) goes to the
 import ctypes
 import json
 import mmap
+import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -79,8 +81,13 @@ class _Details:
 class CompiledBackend:
     """A mapped file beside the ``tokenizer.json`` that it was made of; see :meth:`open`."""
 
-    def __init__(self, data: mmap.mmap | bytes, source: Path, sha256: str, library: Path) -> None:
-        """Raises ``ValueError``, or what Python raises of a damaged file, where :meth:`open` says None."""
+    def __init__(
+        self, data: mmap.mmap | bytes, sha256: str, library: Path, fall_back: Callable[[], LibraryBackend]
+    ) -> None:
+        """``fall_back`` makes the library's form, when a text needs it first.
+
+        Raises ``ValueError``, or what Python raises of a damaged file, where :meth:`open` returns None.
+        """
         whole = memoryview(data)
         header = Header.read(whole)
         if header is None or header.source.hex() != sha256:
@@ -92,7 +99,7 @@ class CompiledBackend:
 
         self._details = details = _Details.read(section("details").tobytes())
         self._code = _code_of(library)
-        self._source = source
+        self._fall_back = fall_back
         self._file = np.frombuffer(data, np.uint8)
         self._start, self._size = self._file.ctypes.data, len(data)
         self._starts = section("token_starts").cast("I")
@@ -112,12 +119,12 @@ class CompiledBackend:
         """The compiled form at ``path`` of the ``tokenizer.json`` at ``source``, whose hash is ``sha256``.
 
         None where there is none, it is damaged or was made of another file, or ``library``, edgegen's compiled code,
-        cannot read it.
+        cannot read it. ``source`` stays open: a folder that is moved or removed later takes nothing away.
         """
         try:
             with path.open("rb") as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return cls(data, source, sha256, library)
+            return cls(data, sha256, library, _OpenFile(source).read)
         except (OSError, AttributeError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
@@ -167,7 +174,7 @@ class CompiledBackend:
         """The tokenizers library with ``tokenizer.json``, which is read when it is needed first."""
         with self._loading:
             if self._loaded is None:
-                self._loaded = LibraryBackend.from_file(self._source)
+                self._loaded = self._fall_back()
             return self._loaded
 
     def utf8(self, text: str) -> bytes | None:
@@ -226,6 +233,26 @@ class CompiledBackend:
         """How many letters of white space a token begins and ends with."""
         token = (self.id_to_token(token_id) or "").replace(_LETTERS[ord(" ")], " ")
         return len(token) - len(token.lstrip()), len(token) - len(token.rstrip())
+
+
+class _OpenFile:
+    """A ``tokenizer.json`` whose descriptor is kept, for what may be read of it long after."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ``OSError`` where it cannot be opened."""
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def read(self) -> LibraryBackend:
+        """The tokenizer.
+
+        Raises:
+            BundleError: the file cannot be read, or is not a tokenizer.
+        """
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        with open(self._descriptor, "rb", closefd=False) as file:
+            return LibraryBackend.from_bytes(file.read, self._path)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """LibraryBackend: a ``tokenizer.json`` that the tokenizers library reads."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
@@ -50,10 +50,19 @@ class LibraryBackend:
         Raises:
             BundleError: the file cannot be read, or is not a tokenizer.
         """
+        return cls.from_bytes(path.read_bytes, path)
+
+    @classmethod
+    def from_bytes(cls, read: Callable[[], bytes], path: Path) -> Self:
+        """The tokenizer of the bytes that ``read`` returns, of a file that was at ``path``.
+
+        Raises:
+            BundleError: they cannot be read, or are not a tokenizer.
+        """
         import tokenizers  # not for a compiled one
 
         try:
-            return cls(cast(Any, tokenizers.Tokenizer).from_buffer(path.read_bytes()))
+            return cls(cast(Any, tokenizers.Tokenizer).from_buffer(read()))
         except OSError as error:
             raise BundleError(f"cannot read the tokenizer {path}: {error.strerror}") from error
         except BaseException as error:

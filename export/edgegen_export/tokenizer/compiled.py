@@ -135,8 +135,8 @@ def _agrees(made: bytes, data: bytes, library: Path) -> bool:
     """Whether the runtime's code gives the library's ids."""
     from tokenizers import Tokenizer
 
-    ours = CompiledBackend(made, Path(), hashlib.sha256(data).hexdigest(), library)
     theirs = LibraryBackend(cast(Any, Tokenizer).from_buffer(data))
+    ours = CompiledBackend(made, hashlib.sha256(data).hexdigest(), library, lambda: theirs)
     added = [token.content for token in theirs.added_tokens.values()]
     texts = [*_TEXTS, *(f"{text}{one}{text}" for text, one in zip(_TEXTS, added, strict=False)), "".join(added[:50])]
     return all(

@@ -332,6 +332,34 @@ class TestWhatIsCompiled:
         assert compiled_form(json.dumps(byte_level_tokenizer()).encode()).keys() == {COMPILED}
         assert compiled_form(json.dumps(byte_level_tokenizer(normalizer={"type": "NFKC"})).encode()) == {}
 
+    @pytest.mark.parametrize("name", KINDS)
+    def test_each_kind_has_it(self, name: str) -> None:
+        assert compiled_form(json.dumps(byte_level_tokenizer(**KINDS[name])).encode()).keys() == {COMPILED}
+
+    @pytest.mark.parametrize("name", ["gpt2", "qwen2.5", "llama3"])
+    def test_real_ones_have_it(self, name: str, test_data: Path) -> None:
+        data = (test_data / "tokenizers" / name / "tokenizer.json").read_bytes()
+        assert compiled_form(data).keys() == {COMPILED}
+
+    def test_a_text_that_falls_back_needs_no_folder_any_more(self, tmp_path: Path) -> None:
+        folder = tmp_path / "bundle"
+        folder.mkdir()
+        content = byte_level_tokenizer(**KINDS["Qwen 2"])
+        ours, theirs = both(content, folder)
+        for path in folder.iterdir():
+            path.rename(tmp_path / path.name)  # Windows moves no folder with an open file, nor removes one
+        (folder / "tokenizer.json").write_text("another")
+        assert ours.encode("a\u0301") == theirs.encode("a\u0301")
+
+    def test_a_text_that_falls_back_works_in_another_working_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path)
+        ours, theirs = both(byte_level_tokenizer(**KINDS["Qwen 2"]), Path())
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert ours.encode("a\u0301") == theirs.encode("a\u0301")
+
     def test_a_vocabulary_without_some_byte_is_refused(self) -> None:
         content = byte_level_tokenizer(special={})
         del content["model"]["vocab"]["z"]
