@@ -1,6 +1,7 @@
 """Fields of llama-server's answers, which other routes have too: timings, and the options in effect by its names."""
 
 from collections.abc import Mapping
+from time import perf_counter
 from typing import Any
 
 from edgegen.generation.results import GenerationResult, PromptProgress
@@ -41,6 +42,27 @@ def result_timings(result: GenerationResult) -> dict[str, Any]:
     told = result.timings
     count = len(result.token_ids)
     return timings(told.prompt_tokens, told.cached_tokens, told.prompt_seconds, count, told.decode_seconds)
+
+
+class RunningTimings:
+    """:func:`timings` of an answer that is under way, with all tokens of its prompt as read."""
+
+    def __init__(self, begin: float) -> None:
+        """``begin``: when the request was read, by :func:`time.perf_counter`."""
+        self.prompt_tokens = 0
+        self.tokens = 0
+        self._begin = begin
+        self._first = self._last = 0.0
+
+    def add(self, tokens: int) -> None:
+        """Count the tokens of a piece that has come."""
+        self._last = perf_counter()
+        self._first = self._first or self._last
+        self.tokens += tokens
+
+    def told(self) -> dict[str, Any]:
+        waited, wrote = self._first - self._begin, self._last - self._first
+        return timings(self.prompt_tokens, 0, waited, self.tokens, wrote)
 
 
 def prompt_progress(told: PromptProgress) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from typing import Any, cast
 
 import mistune
 import nh3
+from mistune.block_parser import BlockParser
+from mistune.core import BlockState
+from mistune.plugins.footnotes import REF_FOOTNOTE, parse_ref_footnote
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -37,11 +40,18 @@ MOST_RENDERED_TEXTS = 64
 MOST_ADDRESS = 200
 """Characters that are shown of the address of a link or an image."""
 
-TAGS = set("a p br hr em strong s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 table thead tbody tr th td".split())
+TAGS = set(
+    "a p br hr em strong s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 table thead tbody tr th td sup".split()
+)
 """All that a rendered text is made of: nothing that loads, runs or styles anything."""
 
 SCHEMES = {"http", "https", "mailto"}
 """Of addresses that a link may lead to, in a tab of its own that knows nothing of this one."""
+
+PLUGINS = ["table", "strikethrough", "url", "footnotes", "task_lists"]
+"""Of mistune: what is more than CommonMark."""
+
+_NOTE_REFERENCE = re.compile(r"\[\^((?:[^\\\[\]\s]|\\.){1,500})\](?!:)")
 
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}(?=\s|$)")
 """What the name of a language looks like at the head of a block of code."""
@@ -69,7 +79,8 @@ def render_markdown(text: str) -> str:
         tags=TAGS,
         attributes={
             "code": {"data-language"},
-            "ol": {"start"},
+            "ol": {"start", "data-notes"},
+            "li": {"data-task"},
             "a": {"href", "title"},
             "th": {"align"},
             "td": {"align"},
@@ -196,10 +207,15 @@ class _SafeRenderer(mistune.HTMLRenderer):
 
 @cache
 def _markdown() -> mistune.Markdown:
-    markdown = mistune.create_markdown(renderer=_SafeRenderer(escape=True), plugins=["table", "strikethrough", "url"])
+    markdown = mistune.create_markdown(renderer=_SafeRenderer(escape=True), plugins=PLUGINS)
+    markdown.block.register("ref_footnote", REF_FOOTNOTE, _footnote, before="ref_link")
     renderer = cast(mistune.HTMLRenderer, markdown.renderer)
     renderer.register("strikethrough", _strikethrough)
     renderer.register("table_cell", _cell)
+    renderer.register("task_list_item", _task)
+    renderer.register("footnote_ref", _note_number)
+    renderer.register("footnotes", _notes)
+    renderer.register("footnote_item", _note)
     return markdown
 
 
@@ -207,6 +223,33 @@ def _cell(renderer: mistune.HTMLRenderer, text: str, align: str | None = None, h
     """A cell of a table, aligned by an attribute: the page's policy forbids styles."""
     tag, aligned = "th" if head else "td", f' align="{align}"' if align else ""
     return f"<{tag}{aligned}>{text}</{tag}>\n"
+
+
+def _footnote(block: BlockParser, match: re.Match[str], state: BlockState) -> int | None:
+    """Reads a note that the text refers to; any other stays text."""
+    keys: set[str] | None = state.env.get("note_keys")
+    if keys is None:
+        keys = state.env["note_keys"] = set(_NOTE_REFERENCE.findall(state.src))
+    return parse_ref_footnote(block, match, state) if match["footnote_key"] in keys else None
+
+
+def _note_number(renderer: mistune.HTMLRenderer, key: str, index: int) -> str:
+    return f"<sup>{index}</sup>"
+
+
+def _notes(renderer: mistune.HTMLRenderer, text: str) -> str:
+    return f"<hr>\n<ol data-notes>\n{text}</ol>\n"
+
+
+def _note(renderer: mistune.HTMLRenderer, text: str, key: str, index: int) -> str:
+    return f"<li>{text}</li>\n"
+
+
+def _task(renderer: mistune.HTMLRenderer, text: str, checked: bool = False) -> str:
+    """An item of a list of tasks; its box is text, which readers of screens and copies have too."""
+    box = "☑ " if checked else "☐ "
+    text = text.replace("<p>", f"<p>{box}", 1) if text.startswith("<p>") else box + text
+    return f"<li data-task>{text}</li>\n"
 
 
 def _strikethrough(renderer: mistune.HTMLRenderer, text: str) -> str:

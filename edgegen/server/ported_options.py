@@ -61,7 +61,7 @@ def ported_schemas(own: Mapping[str, Schema]) -> dict[str, Schema]:
         ),
         "ignore_eos": described(BOOLEAN, "No token that ends an answer is chosen."),
         "return_progress": RETURN_PROGRESS,
-        "timings_per_token": described(BOOLEAN, "The answer, or the end of its stream, has timings."),
+        "timings_per_token": described(BOOLEAN, "The answer, or each piece of its stream, has timings."),
         **no_op_schemas(NO_OPS),
         **refused_schemas(REFUSED),
     }

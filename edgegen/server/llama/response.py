@@ -1,7 +1,6 @@
 """llama-server's answers to ``/completion`` and ``/infill``: whole, or as events, with timings in milliseconds."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from time import perf_counter
 from typing import Any, cast
 
 from edgegen.generation.cancellation import CancelToken
@@ -11,7 +10,7 @@ from edgegen.openai.answer import bounded
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
 from edgegen.server.api_error import ApiError
-from edgegen.server.llama_fields import generation_settings, prompt_progress, result_timings, timings
+from edgegen.server.llama_fields import RunningTimings, generation_settings, prompt_progress, result_timings
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, WireRequest
 
 _BY_TEXT = ("stop_strings", "stop_regex")
@@ -28,8 +27,7 @@ class LlamaWriter:
         self._reads_only = 0 in (self._body.get("n_predict"), self._body.get("max_tokens"))
         self._prompts = list[str]()
         self._settings: dict[str, Any] = {}
-        self._counts = [0] * len(asked.prompts)
-        self._first = dict[int, float]()
+        self._running = [RunningTimings(asked.begin) for _ in asked.prompts]
         self._prompt_tokens = 0
 
     def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
@@ -44,12 +42,13 @@ class LlamaWriter:
 
     def begin(self, facts: PromptInfo) -> list[Event]:
         self._prompt_tokens = facts.prompt_tokens
+        for running in self._running:
+            running.prompt_tokens = facts.prompt_tokens
         return []
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
-        now = perf_counter()
-        self._counts[prompt] += len(piece.token_ids)
-        first = self._first.setdefault(prompt, now)
+        running = self._running[prompt]
+        running.add(len(piece.token_ids))
         if self._reads_only or not (piece.text or piece.token_ids):
             return []
         told: dict[str, Any] = {
@@ -58,12 +57,11 @@ class LlamaWriter:
             "tokens": [*piece.token_ids],
             "stop": False,
             "id_slot": -1,
-            "tokens_predicted": self._counts[prompt],
+            "tokens_predicted": running.tokens,
             "tokens_evaluated": self._prompt_tokens,
         }
         if self._body.get("timings_per_token"):
-            waited = first - self._asked.begin
-            told["timings"] = timings(self._prompt_tokens, 0, waited, self._counts[prompt], now - first)
+            told["timings"] = running.told()
         return [Event.of(told | _probabilities(piece.logprobs))]
 
     def progress(self, told: PromptProgress, prompt: int) -> list[Event]:

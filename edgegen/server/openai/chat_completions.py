@@ -68,6 +68,7 @@ class ChatCompletionWriter:
 
     def begin(self, facts: PromptInfo) -> list[Event]:
         self._dropped = facts.dropped_messages
+        self._frame.begin(facts)
         return []
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
@@ -75,6 +76,7 @@ class ChatCompletionWriter:
         if index not in self._begun:
             self._begun.add(index)
             made.append(self._chunk(index, {"role": "assistant", "content": "", "refusal": None}))
+        self._frame.count(piece)
         if piece.reasoning_content:
             made.append(self._chunk(index, {"reasoning_content": piece.reasoning_content}))
         if piece.content or piece.logprobs:

@@ -69,6 +69,7 @@ class CompletionWriter:
 
     def begin(self, facts: PromptInfo) -> list[Event]:
         """The prompts, before their answers."""
+        self._frame.begin(facts)
         reason = None if self._asked.generates else "length"
         events = list[Event]()
         for at, echo in enumerate(self._echoes):
@@ -78,6 +79,7 @@ class CompletionWriter:
         return events
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
+        self._frame.count(piece)
         reason = None if piece.finish_reason is None else finish_reason(piece.finish_reason)
         if not (piece.text or piece.logprobs or reason):
             return []

@@ -5,11 +5,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgegen.generation.results import GenerationResult, PromptProgress
+from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
 from edgegen.openai.answer import usage
 from edgegen.server.api_error import ApiError
-from edgegen.server.llama_fields import prompt_progress, result_timings
-from edgegen.server.wire import Event, WireRequest
+from edgegen.server.llama_fields import RunningTimings, prompt_progress, result_timings
+from edgegen.server.wire import Event, PromptInfo, WireRequest
 
 DONE = Event("[DONE]")
 """Ends a stream."""
@@ -25,6 +25,14 @@ class CompletionFrame:
         self._timed = asked.settings.body.get("timings_per_token", False)
         self._common = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
         self._include_usage = asked.include_usage
+        self._running = RunningTimings(asked.begin)
+
+    def begin(self, facts: PromptInfo) -> None:
+        self._running.prompt_tokens = facts.prompt_tokens
+
+    def count(self, piece: GenerationChunk) -> None:
+        """Count the tokens of a piece before its chunks are made."""
+        self._running.add(len(piece.token_ids))
 
     def body(
         self, kind: str, choices: list[dict[str, Any]], used: dict[str, Any], results: Sequence[GenerationResult]
@@ -32,7 +40,8 @@ class CompletionFrame:
         return {**self._common, "object": kind, "choices": choices, "usage": used, **self._timings(results)}
 
     def chunk(self, kind: str, choice: dict[str, Any], extra: Mapping[str, Any] = _NOTHING) -> Event:
-        content = {**self._common, "object": kind, "choices": [choice], **extra}
+        timed = {"timings": self._running.told()} if self._timed and self._running.tokens else {}
+        content = {**self._common, "object": kind, "choices": [choice], **extra, **timed}
         return Event.of(content | {"usage": None} if self._include_usage else content)
 
     def progress(self, kind: str, choice: dict[str, Any], told: PromptProgress) -> list[Event]:

@@ -59,26 +59,81 @@ function keep(key, value) {
   catch { showError("This browser keeps no more: export conversations and delete some."); return false; }
 }
 const keepSettings = () => keep(SETTINGS, settings);
+function stored(id) {
+  try { return checked(JSON.parse(localStorage.getItem(STORE + id))); } catch { return null; }
+}
+// Another tab may have the same conversation open: what it has kept since is taken in first
 function save(conversation) {
-  conversation.updated = Date.now();
   if (conversation.dropped || isEmpty(conversation)) return;
+  const theirs = stored(conversation.id);
+  if (theirs && theirs.updated !== conversation.kept) {
+    if (conversation.kind === "chat") merge(conversation, theirs);
+    else if (textOf(theirs) !== textOf(conversation)) { all.set(theirs.id, theirs); conversation.id = id(); } // both texts are kept
+  }
+  conversation.updated = conversation.kept = Date.now();
   all.set(conversation.id, conversation);
   keep(STORE + conversation.id, conversation);
   if (conversation === current && settings.open !== conversation.id) { settings.open = conversation.id; keepSettings(); }
   paintList();
 }
 const isEmpty = conversation => conversation.kind === "chat" ? !Object.keys(conversation.nodes).length && !conversation.system : !textOf(conversation);
-function fresh(kind) { return {version: 1, id: id(), kind, updated: Date.now(), system: "", nodes: {}, chosen: null, parts: [], base: null, takes: [], take: 0, used: 0, title: ""}; }
+function fresh(kind) { return {version: 1, id: id(), kind, updated: Date.now(), system: "", nodes: {}, chosen: null, parts: [], base: null, takes: [], take: 0, used: 0, title: "", removed: [], kept: 0}; }
+
+// Takes another tab's messages into a conversation: all nodes of both, the later form of a node, ways where there was none
+function merge(c, theirs) {
+  const removed = new Set([...c.removed, ...theirs.removed]);
+  for (const node of Object.values(theirs.nodes)) {
+    const mine = c.nodes[node.id];
+    if (removed.has(node.id) || node.parent !== null && !c.nodes[node.parent]) continue;
+    if (!mine) c.nodes[node.id] = {...node, chosen: null};
+    else if (!mine.live && node.changed > mine.changed) Object.assign(mine, {...node, chosen: mine.chosen});
+  }
+  for (const node of Object.values(c.nodes)) if (removed.has(node.id) && !node.live) delete c.nodes[node.id];
+  for (const own of [c, ...Object.values(c.nodes)]) {
+    if (c.nodes[own.chosen]) continue;
+    const parent = own === c ? null : own.id, child = (own === c ? theirs : theirs.nodes[own.id] || {}).chosen;
+    const children = childrenOf(c, parent);
+    own.chosen = children.some(node => node.id === child) ? child : children.length ? children.at(-1).id : null;
+  }
+  c.removed = [...removed];
+  if (theirs.updated > c.updated) { c.title = theirs.title; c.system = theirs.system; c.used = theirs.used; c.updated = theirs.updated; }
+}
+// Another tab has kept something
+function keptElsewhere({key, newValue}) {
+  if (key === SETTINGS && newValue) {
+    const {theme, numbers, stops, schema, thinking, thoughts, choices, grammar, preset} = JSON.parse(newValue);
+    Object.assign(settings, {theme, numbers, stops, schema, thinking, thoughts, choices, grammar, preset});
+    paintTheme(); paintThinking();
+    if (!$("panel").contains(document.activeElement)) showSettings();
+  } else if (key === PRESETS) { readPresets(); paintPresets(); }
+  else if (key && key.startsWith(STORE)) {
+    const c = all.get(key.slice(STORE.length)), theirs = newValue && stored(key.slice(STORE.length));
+    if (theirs && c) takeIn(c, theirs);
+    else if (theirs) all.set(theirs.id, theirs);
+    else if (c && !newValue) { all.delete(c.id); c.dropped = true; if (c === current) { stop(); open(fresh(c.kind)); say("The conversation was deleted in another tab."); } }
+    paintList();
+  }
+}
+function takeIn(c, theirs) {
+  const atEnd = isAtEnd(), isEditing = document.querySelector(".edit textarea");
+  if (c.kind === "chat") merge(c, theirs);
+  else if (!(job && job.conversation === c)) Object.assign(c, theirs);
+  else return;
+  c.kept = theirs.updated;
+  if (c !== current || isEditing) return;
+  if (job && job.conversation === c) paintList(); else paint();
+  if (atEnd) toEnd();
+}
 
 // What came from a file or the storage is a conversation of ours, or nothing
 function checked(value) {
   const isText = text => typeof text === "string", c = fresh("chat");
   if (!value || typeof value !== "object" || !["chat", "text"].includes(value.kind) || !isText(value.id) || !/^[a-z][a-z0-9]{1,79}$/.test(value.id)) return null;
-  c.id = value.id; c.kind = value.kind; c.system = isText(value.system) ? value.system : ""; c.title = isText(value.title) ? value.title.slice(0, 200) : ""; c.updated = Number(value.updated) || Date.now(); c.used = Number(value.used) || 0;
+  c.id = value.id; c.kind = value.kind; c.system = isText(value.system) ? value.system : ""; c.title = isText(value.title) ? value.title.slice(0, 200) : ""; c.updated = c.kept = Number(value.updated) || Date.now(); c.removed = Array.isArray(value.removed) ? value.removed.filter(isText) : []; c.used = Number(value.used) || 0;
   for (const node of Object.values(value.nodes || {})) {
     if (!node || !isText(node.id) || !/^[a-z][a-z0-9]{1,79}$/.test(node.id) || !["user", "assistant"].includes(node.role) || !isText(node.text)) return null;
     if (node.parent !== null && !Object.hasOwn(c.nodes, node.parent)) return null; // parents come first, so there is no circle
-    c.nodes[node.id] = {id: node.id, parent: node.parent, role: node.role, text: node.text, thoughts: isText(node.thoughts) ? node.thoughts : "", files: checkedFiles(node.files), stats: isText(node.stats) ? node.stats : "", open: node.open === true, chosen: null};
+    c.nodes[node.id] = {id: node.id, parent: node.parent, role: node.role, text: node.text, thoughts: isText(node.thoughts) ? node.thoughts : "", files: checkedFiles(node.files), stats: isText(node.stats) ? node.stats : "", open: node.open === true, changed: Number(node.changed) || 0, chosen: null};
   }
   for (const owner of [[null, value], ...Object.values(value.nodes || {}).map(node => [node.id, node])]) {
     const own = owner[0] === null ? c : c.nodes[owner[0]], child = owner[1].chosen;

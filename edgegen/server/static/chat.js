@@ -9,13 +9,14 @@ function path(c) {
   return found;
 }
 function add(c, parent, role, text, files = []) {
-  const node = {id: id(), parent, role, text, files, thoughts: "", stats: "", chosen: null};
+  const node = {id: id(), parent, role, text, files, thoughts: "", stats: "", changed: Date.now(), chosen: null};
   c.nodes[node.id] = node;
   holder(c, parent).chosen = node.id;
   return node;
 }
 function remove(c, node) {
   delete c.nodes[node.id];
+  c.removed.push(node.id);
   const others = childrenOf(c, node.parent);
   holder(c, node.parent).chosen = others.length ? others.at(-1).id : null;
 }
@@ -38,9 +39,10 @@ async function answer(c, parent, begun) {
   paint(); toEnd();
   const done = await going;
   delete node.live;
+  node.changed = Date.now();
   node.stats = done.stats;
   node.open = done.open && !!node.text;
-  await Promise.all(withDefinitions(blocksOf(node.text)).map(block => rendered(withoutMath(block)[0])));
+  await Promise.all(wholeBlocksOf(node.text).map(block => rendered(withoutMath(block)[0])));
   const atEnd = isAtEnd();
   if (!node.text && !node.thoughts && done.failed) remove(c, node);
   save(c); paintIf(c);
@@ -65,7 +67,7 @@ function regenerate() {
 }
 function edit(node) {
   const turn = document.querySelector(`[data-node="${node.id}"]`);
-  const box = h("textarea", {"aria-label": "Edit the message", rows: Math.min(10, node.text.split("\n").length + 1)});
+  const box = h("textarea", {"aria-label": "Edit the message", rows: Math.min(10, node.text.split("\n").length + 1), dir: "auto"});
   box.value = node.text;
   const leave = () => { paint(); const button = document.querySelector(`[data-node="${node.id}"] [data-edit]`); if (button) button.focus(); };
   const submit = () => {
@@ -137,11 +139,12 @@ function paintChat() {
   $("log").replaceChildren(...shown.map(turnOf));
 }
 function turnOf(node) {
-  const mine = node.role === "user", said = h("div", {class: "said" + (node.live ? " live" : "")}), turn = h("li", {class: "turn " + node.role, "data-node": node.id});
+  const mine = node.role === "user", said = h("div", {class: "said rendered" + (node.live ? " live" : ""), dir: "auto"}), turn = h("li", {class: "turn " + node.role, "data-node": node.id});
   turn.setAttribute("aria-busy", String(!!node.live));
   turn.append(h("span", {class: "sr"}, mine ? "You: " : "Model: "));
   if (!mine) {
-    const thinking = h("details", {class: "thinking", hidden: !node.thoughts}, h("summary", {}, "Thinking"), h("div", {}, node.thoughts));
+    const thinking = h("details", {class: "thinking", hidden: !node.thoughts}, h("summary", {}, "Thinking"), h("div", {class: "rendered plain", dir: "auto"}, node.thoughts));
+    if (node.thoughts) fill(thinking.lastChild, node.thoughts, node.live);
     turn.append(thinking);
   }
   if (node.live) turn.append(h("p", {class: "reading"}, readingOf(current)));

@@ -12,15 +12,15 @@ function paintList() {
   $("list").replaceChildren(...sorted.map(c => {
     const title = titleOf(c);
     return h("li", {class: c === current ? "now" : ""},
-      h("button", {class: "open", "aria-current": c === current ? "true" : null, title, onclick: () => { open(c); narrow() && toggleSide(false); }}, h("span", {}, title)),
+      h("button", {class: "open", "aria-current": c === current ? "true" : null, title, onclick: () => { open(c); narrow() && toggleSide(false); }}, h("span", {dir: "auto"}, title)),
       h("button", {class: "drop icon", "aria-label": `Rename “${title}”`, title: "Rename", onclick: event => rename(c, event.target.closest("li"))}, icon("edit")),
       h("button", {class: "drop icon", "aria-label": `Delete “${title}”`, onclick: () => drop(c, title)}, icon("close")));
   }));
   $("export").disabled = !all.size;
 }
 function rename(c, item) {
-  const box = h("input", {"aria-label": "Name of the conversation", value: titleOf(c), maxlength: 200}), leave = isKept => {
-    if (isKept && box.value.trim() !== titleOf(c)) { c.title = box.value.trim(); keep(STORE + c.id, c); }
+  const box = h("input", {"aria-label": "Name of the conversation", value: titleOf(c), maxlength: 200, dir: "auto"}), leave = isKept => {
+    if (isKept && box.value.trim() !== titleOf(c)) { c.title = box.value.trim(); save(c); }
     paintList();
   };
   box.addEventListener("keydown", event => { if (event.key === "Enter" || event.key === "Escape") { event.preventDefault(); event.stopPropagation(); leave(event.key === "Enter"); } });

@@ -48,8 +48,33 @@ function blocksOf(text) {
   end();
   return blocks;
 }
-// Definitions of links, [name]: address, count for all of a text
-const DEFINITIONS = /^ {0,3}\[[^\]\n]+\]: *\S.*$/gm;
+// Definitions of links, [name]: address "title", count for all of a text; a note, [^name]: words, is no such thing
+const DEFINITIONS = /^ {0,3}\[(?!\^)[^\]\n]{1,300}\]: {0,9}(?:<[^<>\n]{0,3000}>|[^\s<]\S{0,3000})(?: {1,9}(?:"[^"\n]{0,300}"|'[^'\n]{0,300}'|\([^()\n]{0,300}\)))? {0,9}$/gm;
+const FOOTNOTES = /^ {0,3}\[\^[^\]\s]{1,100}\]:/m;
+// A finished text: one block where notes at its end belong to all of it, a block of code where it is JSON
+function wholeBlocksOf(text) {
+  if (isJSON(text)) return ["```json\n" + indented(text.trim()) + "\n```"];
+  return FOOTNOTES.test(text) && text.length < MOST_RENDERED ? [text] : withDefinitions(blocksOf(text));
+}
+function isJSON(text) {
+  if (!/^\s*[{[][\s\S]*[}\]]\s*$/.test(text)) return false;
+  try { JSON.parse(text); return true; } catch { return false; }
+}
+// JSON on lines of its own, with its strings and numbers as they were written
+function indented(json) {
+  let depth = 0;
+  const line = () => "\n" + "  ".repeat(depth);
+  return json.replace(/"(?:\\.|[^"\\])*"|[[{]\s*[\]}]|[[{\]},:]|\s+/g, part => {
+    if (part[0] === '"') return part;
+    if (!part.trim()) return "";
+    if (part.length > 1) return part[0] + part.at(-1);
+    if (part === ",") return "," + line();
+    if (part === ":") return ": ";
+    if ("[{".includes(part)) { depth += 1; return part + line(); }
+    depth -= 1;
+    return line() + part;
+  });
+}
 function withDefinitions(blocks) {
   const found = blocks.flatMap(block => isFence(block) ? [] : block.match(DEFINITIONS) || []);
   return found.length ? blocks.map(block => block.includes("[") && !isFence(block) ? `${block.trimEnd()}\n\n${found.join("\n")}` : block) : blocks;
@@ -58,7 +83,8 @@ const isFence = block => /^ {0,3}(`{3}|~{3})/.test(block);
 const isOpenFence = block => isFence(block) && !/\n {0,3}(`{3,}|~{3,})\s*$/.test(block);
 // Renders the blocks that have changed: of an answer that streams this is the last one, and an open fence needs no server.
 async function fill(element, text, isLive) {
-  const blocks = isLive ? blocksOf(text) : withDefinitions(blocksOf(text)), parts = element.partSources || [];
+  const isOpenJSON = isLive && /^\s*\{\s*("|$)/.test(text);
+  const blocks = isOpenJSON ? ["```json\n" + text] : isLive ? blocksOf(text) : wholeBlocksOf(text), parts = element.partSources || [];
   const changed = blocks.map((block, at) => block === parts[at] ? null : isLive && isOpenFence(block) ? openFence(block) : rendered(withoutMath(block)[0]));
   if (isLive) {
     if (element.openBlock && !blocks.includes(element.openBlock)) renderings.delete(withoutMath(element.openBlock)[0]);
@@ -89,6 +115,8 @@ function dress(part) {
     pre.replaceWith(place);
     place.replaceWith(codeBlock(pre));
   }
+  // what has a direction of its own does not count for that of a list around it
+  for (const element of part.children) if (!element.classList.contains("block")) element.dir = "auto";
 }
 let painting = false, dirty = null;
 async function repaint(c, node) {
@@ -98,7 +126,7 @@ async function repaint(c, node) {
   const atEnd = isAtEnd(), turn = document.querySelector(`[data-node="${node.id}"]`);
   if (turn) {
     const thoughts = turn.querySelector(".thinking");
-    if (node.thoughts && thoughts) { thoughts.hidden = false; thoughts.lastChild.textContent = node.thoughts; }
+    if (node.thoughts && thoughts) { thoughts.hidden = false; await fill(thoughts.lastChild, node.thoughts, true); }
     if (node.text) await fill(turn.querySelector(".said"), node.text, true);
     if (atEnd) toEnd();
   }

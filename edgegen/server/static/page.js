@@ -80,6 +80,7 @@ function start() {
   on("import-file", "change", async () => { const [file] = $("import-file").files; if (file) await importFile(file); $("import-file").value = ""; });
   startAttaching(on); startPresets(on);
   document.addEventListener("keydown", keys);
+  addEventListener("storage", keptElsewhere);
   addEventListener("pagehide", () => { if (job && job.conversation) save(job.conversation); });
 }
 function keys(event) {

@@ -11,7 +11,7 @@ async function ask(path, body, signal) {
     response = await fetch(path, body === undefined ? {headers: headers(), signal} : {method: "POST", headers: headers({"Content-Type": "application/json"}), body: JSON.stringify(body), signal});
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer: is edgegen serve still running?");
+    throw new Error("The server does not answer: it was stopped, or the connection is down.");
   }
   if (response.ok) return response;
   let said = {};
@@ -21,9 +21,18 @@ async function ask(path, body, signal) {
   if (response.status === 503 && response.headers.get("Retry-After")) error.message += ` Try again in ${response.headers.get("Retry-After")} s.`;
   throw error;
 }
+// What a reader of this page can do, where the server's own sentence is for those who started it
+const PROBLEMS = {
+  invalid_api_key: "This server asks for an API key: write it into the settings, under Server.",
+  host_not_allowed: "The server does not answer to the name in this page's address: open the page by the server's IP address, or ask the person who runs it to allow the name.",
+  origin_not_allowed: "The server does not answer to the name in this page's address: open the page by the server's IP address, or ask the person who runs it to allow the name.",
+  model_too_large: "This model needs more memory than the server has for models: choose a smaller one.",
+  model_load_failed: "The server could not load this model: choose another one. Its log says why.",
+  pulls_not_allowed: "This server gets no new models: ask the person who runs it.",
+};
 // What the server says of a problem, and what to do where it is the context
 function problemOf(said, otherwise) {
-  const message = typeof said === "string" ? said : said.message, error = new Error(message || otherwise);
+  const message = typeof said === "string" ? said : PROBLEMS[said.code] || said.message, error = new Error(message || otherwise);
   error.isFull = said.code === "context_length_exceeded";
   if (error.isFull) error.message = `The context is full: start a new conversation, or shorten the text. ${error.message.replace(/^prompt is too long: /, "").replace(/^./, first => first.toUpperCase())}`;
   return error;
@@ -34,7 +43,7 @@ async function* events(response) {
   try {
     for (;;) {
       const {value, done} = await reader.read().catch(error => { if (error.name === "AbortError") throw error; return {done: true}; });
-      if (done) throw new Error("The connection ended before the answer did: is edgegen serve still running?");
+      if (done) throw new Error("The connection ended before the answer did: the server was stopped, or the connection is down.");
       rest += value;
       const lines = rest.split(/\r?\n/);
       rest = lines.pop();
@@ -176,6 +185,7 @@ const waits = read => read.processed === 0 && read.time_ms === 0;
 const readingWords = () => !(job && job.isSlow && job.read) ? "" : waits(job.read) ? "Waiting for other requests" : `Reading ${Math.floor(100 * (job.read.processed - job.read.cache) / Math.max(1, job.read.total - job.read.cache))}%`;
 const readingOf = c => job && job.conversation === c ? readingWords() : "";
 function paintReading() {
+  if (job && job.conversation === current) paintGauge();
   for (const place of document.querySelectorAll("[aria-busy=true] .reading, #text-reading")) place.textContent = readingOf(current);
 }
 // Runs one request; onText gets each piece. Returns the words about it, or null where it failed without a piece.
@@ -183,35 +193,40 @@ async function run(path, body, conversation, onText, onThought, again) {
   job = {controller: new AbortController(), conversation};
   hideError(); paintBusy();
   const mine = job;
-  let slow = 0, began = 0, first = 0, last = 0, pieces = 0, dropped = 0, usage = null, finish = "", error = null;
+  let slow = 0, began = 0, first = 0, dropped = 0, usage = null, timings = null, finish = "", error = null;
+  const rateOf = () => timings && timings.predicted_n > 1 && timings.predicted_ms ? `${((timings.predicted_n - 1) * 1000 / timings.predicted_ms).toFixed(1)} tokens/s` : "";
   try {
     await load(body.model, job.controller.signal);
     say("The model is writing.");
     began = performance.now();
     slow = setTimeout(() => { mine.isSlow = true; paintReading(); }, 1000);
-    const response = await ask(path, {...body, return_progress: true}, mine.controller.signal);
+    const response = await ask(path, {...body, return_progress: true, timings_per_token: true}, mine.controller.signal);
     dropped = Number(response.headers.get("Edgegen-Dropped-Messages")) || 0;
     for await (const event of events(response)) {
       if (event.usage) usage = event.usage;
-      if (event.prompt_progress) { mine.read = event.prompt_progress; paintReading(); }
+      if (event.prompt_progress) { mine.read = event.prompt_progress; conversation.used = mine.read.processed; paintReading(); }
+      if (event.timings) {
+        timings = event.timings;
+        conversation.used = timings.cache_n + timings.prompt_n + timings.predicted_n;
+        if (conversation === current) { $("rate").textContent = rateOf(); paintGauge(); }
+      }
       const choice = event.choices && event.choices[0];
       if (!choice) continue;
       const delta = choice.delta || {}, text = choice.text || delta.content || "";
       if (delta.reasoning_content) onThought(delta.reasoning_content);
-      if (text || delta.reasoning_content) { last = performance.now(); first ||= last; pieces += 1; }
+      if (text || delta.reasoning_content) first ||= performance.now();
       if (first && mine.read) { mine.read = null; paintReading(); }
       if (text) onText(text);
       if (choice.finish_reason) finish = choice.finish_reason;
-      if (last > first && conversation === current) $("rate").textContent = `${((pieces - 1) * 1000 / (last - first)).toFixed(1)} tokens/s`;
     }
   } catch (problem) { error = problem; }
   clearTimeout(slow);
   job = null;
   paintReading();
-  const stopped = error && error.name === "AbortError", tokens = usage ? usage.completion_tokens : pieces, parts = [];
+  const stopped = error && error.name === "AbortError", tokens = usage ? usage.completion_tokens : timings ? timings.predicted_n : 0, rate = rateOf(), parts = [];
   if (usage) conversation.used = usage.prompt_tokens + usage.completion_tokens;
   if (tokens) parts.push(`${tokens} tokens`);
-  if (tokens > 1 && last > first) { const rate = `${((tokens - 1) * 1000 / (last - first)).toFixed(1)} tokens/s`; parts.push(rate); if (conversation === current) $("rate").textContent = rate; }
+  if (rate) { parts.push(rate); if (conversation === current) $("rate").textContent = rate; }
   if (first) parts.push(`first after ${((first - began) / 1000).toFixed(2)} s`);
   const cached = usage && usage.prompt_tokens_details && usage.prompt_tokens_details.cached_tokens;
   if (cached) parts.push(`${cached} cached`);
@@ -222,7 +237,7 @@ async function run(path, body, conversation, onText, onThought, again) {
   if (error && !stopped) fail(error, again);
   say(stopped ? "Stopped." : error ? "" : "The answer is complete.");
   if (!usage) recount(conversation);
-  return {stats: parts.join(" · "), failed: !!error && !stopped, open: !!error || finish === "length", pieces};
+  return {stats: parts.join(" · "), failed: !!error && !stopped, open: !!error || finish === "length"};
 }
 // The tokens of a conversation, where no answer has told them: after Stop, and with another model
 async function recount(c) {

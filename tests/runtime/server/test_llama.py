@@ -247,8 +247,11 @@ def _(client: TestClient) -> None:
 @scenario("chat: chat_completion_with_timings_per_token")
 def _(client: TestClient) -> None:
     asked = {"messages": HELLO, "max_tokens": 4, "timings_per_token": True, "stream_options": {"include_usage": True}}
-    first, *_, last = stream(client, "/chat/completions", asked)
+    first, *pieces, last = stream(client, "/chat/completions", asked)
     assert "timings" not in first
+    counted = [piece["timings"]["predicted_n"] for piece in pieces]
+    assert counted == sorted(counted)
+    assert counted[-1] == 4
     assert last["choices"] == []
     assert last["timings"]["predicted_n"] == 4
     assert last["timings"].keys() >= {"prompt_per_second", "predicted_per_second"}

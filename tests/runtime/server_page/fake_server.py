@@ -54,6 +54,17 @@ ESSAY = [
 """Blocks of markdown; what they are joined with is a blank line."""
 
 
+ANSWERS = {
+    "notes": "A claim[^1], and another[^b].\n\nA second paragraph[^1].\n\n- a list\n\n"
+    "[^1]: The note.\n[^b]: The *other*.\n",
+    "tasks": "- [ ] to do\n- [x] done\n- neither\n",
+    "hebrew": "שלום עולם\n\n- אחת\n- שתיים\n\nleft to right\n",
+    "json": '{"a": [1.0, 12345678901234567890, {}], "b":"x, {y}: \\"z\\""}',
+    "think": "So.",
+}
+TOKENS_PER_PIECE = 2
+
+
 class FakeServer:
     """Attributes:
     bodies: of the requests for text so far.
@@ -113,7 +124,7 @@ class FakeServer:
 
     def _refused(self, request: Request) -> Response | None:
         if self.needs_key and request.headers.get("authorization") != f"Bearer {KEY}":
-            return _error(401, "this server asks for an API key")
+            return _error(401, "this server needs an API key: send it as a header.", code="invalid_api_key")
         return None
 
     async def _models(self, request: Request) -> Response:
@@ -177,7 +188,7 @@ class FakeServer:
             return _error(400, TOO_LONG, code="context_length_exceeded")
         if told == "wrong":
             return _error(400, "top_p must be at most 1.")
-        answers = {"hostile": HOSTILE, "table": TABLE, "essay": "\n\n".join(ESSAY)}
+        answers = {"hostile": HOSTILE, "table": TABLE, "essay": "\n\n".join(ESSAY), **ANSWERS}
         text = answers.get(told, f"Answer {len(self.bodies)} to **{told}**.")
         headers = {"Edgegen-Dropped-Messages": "4"} if told == "long" else None
         return StreamingResponse(self._stream(text, told, chat=True), media_type="text/event-stream", headers=headers)
@@ -201,10 +212,12 @@ class FakeServer:
             yield _progress(cache=500, processed=700) if told == "slow" else _progress(cache=0, processed=0)
             await asyncio.to_thread(self.may_answer.wait, PATIENCE_S)
         pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
-        for piece in pieces:
+        if told == "think":
+            yield _event({"delta": {"reasoning_content": "First **this**.\n\n- then that"}})
+        for at, piece in enumerate(pieces, 1):
             if told == "essay":
                 await asyncio.sleep(0.01)  # for the page to paint in between
-            yield _event({"delta": {"content": piece}} if chat else {"text": piece})
+            yield _event({"delta": {"content": piece}} if chat else {"text": piece}, at * TOKENS_PER_PIECE)
         if told == "break":
             yield f"data: {json.dumps({'error': {'message': 'the model broke down'}})}\n\n"
             return
@@ -217,7 +230,7 @@ class FakeServer:
         yield _event({"delta": {"content": ""}, "text": "", "finish_reason": reason})
         usage = {
             "prompt_tokens": 1024 if told == "filled" else 20,
-            "completion_tokens": len(pieces),
+            "completion_tokens": TOKENS_PER_PIECE * len(pieces),
             "prompt_tokens_details": {"cached_tokens": 8},
         }
         yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
@@ -228,8 +241,11 @@ def _progress(*, cache: int, processed: int) -> str:
     return f"data: {json.dumps({'choices': [{'index': 0, 'delta': {}}], 'prompt_progress': progress})}\n\n"
 
 
-def _event(choice: dict[str, Any]) -> str:
-    return f"data: {json.dumps({'choices': [{'index': 0, 'finish_reason': None} | choice]})}\n\n"
+def _event(choice: dict[str, Any], tokens: int = 0) -> str:
+    """A piece of an answer; ``tokens`` so far, at ten a second."""
+    timings = {"cache_n": 8, "prompt_n": 12, "predicted_n": tokens, "predicted_ms": 100 * (tokens - 1)}
+    told: dict[str, Any] = {"choices": [{"index": 0, "finish_reason": None} | choice]}
+    return f"data: {json.dumps(told | ({'timings': timings} if tokens else {}))}\n\n"
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None, code: str | None = None) -> Response:

@@ -109,6 +109,60 @@ def test_a_block_of_code_has_its_language_and_readable_colors(open_page: Open, s
     assert min(ratios) >= 4.5, "the contrast that WCAG asks for"
 
 
+def test_notes_stand_once_after_the_whole_answer(open_page: Open) -> None:
+    page = open_page()
+    send(page, "notes")
+    answered(page, 1)
+    said = page.locator(".assistant .said")
+    assert said.locator("[data-notes] > li").all_inner_texts() == ["The note.", "The other."]
+    assert said.locator("sup").all_inner_texts() == ["1", "2", "1"]
+    assert said.inner_text().count("The note.") == 1
+
+
+def test_a_list_of_tasks_has_boxes(open_page: Open) -> None:
+    page = open_page()
+    send(page, "tasks")
+    answered(page, 1)
+    items = page.locator(".assistant .said li")
+    assert items.all_inner_texts() == ["☐ to do", "☑ done", "neither"]
+    assert page.locator(".assistant .said li[data-task]").count() == 2
+
+
+def test_a_text_from_right_to_left_stands_at_the_right(open_page: Open) -> None:
+    page = open_page()
+    send(page, "hebrew")
+    answered(page, 1)
+    directions: Any = page.evaluate(
+        """[...document.querySelectorAll(".assistant .said :is(p, ul)")].map(one => getComputedStyle(one).direction)"""
+    )
+    assert directions == ["rtl", "rtl", "ltr"]
+    page.get_by_label("Message", exact=True).fill("שלום")
+    assert page.evaluate("getComputedStyle($('message')).direction") == "rtl"
+    page.keyboard.press("Enter")
+    answered(page, 2)
+    assert page.evaluate("getComputedStyle([...document.querySelectorAll('.user .said')].at(-1)).direction") == "rtl"
+
+
+def test_thoughts_are_markdown(open_page: Open) -> None:
+    page = open_page()
+    send(page, "think")
+    answered(page, 1)
+    page.locator(".thinking summary").click()
+    page.locator(".thinking strong", has_text="this").wait_for()
+    assert page.locator(".thinking li").inner_text() == "then that"
+
+
+def test_json_is_a_block_of_code_with_its_numbers_as_they_are(open_page: Open) -> None:
+    page = open_page()
+    send(page, "json")
+    answered(page, 1)
+    shown = page.locator(".assistant .block pre").inner_text()
+    assert "12345678901234567890,\n    {}\n  ],\n" in shown
+    assert '"b": "x, {y}: \\"z\\""' in shown
+    assert page.locator(".assistant .language").inner_text() == "json"
+    assert "1.0" in shown
+
+
 MATH = {
     r"$\frac{a}{b}$": "<mfrac><mi>a</mi><mi>b</mi></mfrac>",
     r"$\sqrt[3]{x}$": "<mroot><mi>x</mi><mrow><mn>3</mn></mrow></mroot>",
