@@ -110,9 +110,9 @@ def _flat(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def each_problem(error: Exception) -> list[str]:
-    """The problems that a message tells, one by one."""
+    """The problems that a message tells, one by one, without a full stop."""
     head, *listed = str(error).split("\n  - ")
-    return listed or [head]
+    return [problem.removesuffix(".") for problem in listed or [head]]
 
 
 UNLIMITED = 2**31 - 1

@@ -117,7 +117,7 @@ def _tools(tools: list[Mapping[str, Any]], loaded: Collection[str], problems: li
     try:
         Tools.read(definitions)
     except ConversationError as error:
-        problems += [problem.removesuffix(".") for problem in each_problem(error)]
+        problems += each_problem(error)
     return [
         definition
         for tool, definition in zip(tools, definitions, strict=True)

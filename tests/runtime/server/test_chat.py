@@ -174,6 +174,25 @@ def test_wrong_tools_are_refused(folder: Path, body: dict[str, Any], param: str,
     assert graphs.runs == []
 
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([{"role": "user", "content": [IMAGE]}], "'image_url': only text parts are understood."),
+        ([{"role": "user", "content": 5}], "a list of text parts, not an int."),
+        ([{"content": "x"}], "messages[0] has no role."),
+    ],
+)
+def test_wrong_messages_are_refused_in_a_sentence(folder: Path, messages: Any, message: str) -> None:
+    client, graphs = chatting(folder, "Yes.")
+    response = client.post(CHAT, json={"messages": messages})
+    assert response.status_code == 400
+    assert error_of(response)["message"].endswith(message)
+    assert graphs.runs == []
+
+
 LONG: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
     *({"role": role, "content": f"{role} {n} " + "x" * 20} for n in range(8) for role in ("user", "assistant")),
