@@ -74,7 +74,7 @@ def _json(path: str) -> Any:
 
 def _text(path: str) -> str:
     try:
-        return Path(path).read_text("utf-8")
+        return Path(path).read_text("utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}.") from None
     except UnicodeDecodeError as error:

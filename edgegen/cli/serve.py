@@ -264,7 +264,7 @@ def _keys(file: str | None) -> tuple[str, ...]:
         key = os.environ.get(_KEY, "").strip()
         return (key,) if key else ()
     try:
-        lines = [line.strip() for line in Path(file).read_text("utf-8").splitlines()]
+        lines = [line.strip() for line in Path(file).read_text("utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file}: {said}.") from None

@@ -1,5 +1,6 @@
 """Reads UTF-8 text from a file or standard input."""
 
+import codecs
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from edgegen.errors import UsageError
 
 
 def read_text(source: str, what: str) -> str:
-    """The text of a file, or of standard input for ``-``; ``what`` names it in errors.
+    """The text of a file, or of standard input for ``-``, without a byte order mark; ``what`` names it in errors.
 
     Raises:
         UsageError: it cannot be read, or is not UTF-8 text.
@@ -20,7 +21,7 @@ def read_text(source: str, what: str) -> str:
         except OSError as error:
             raise UsageError(f"cannot read the {what} file {source}: {error.strerror}.") from None
     try:
-        return data.decode("utf-8")
+        return data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
         where = "standard input" if source == "-" else source
         raise UsageError(

@@ -76,6 +76,10 @@ class TestPrompts:
         (tmp_path / "prompt").write_bytes(b"two\r\n\n")
         assert read_prompt(None, str(tmp_path / "prompt")) == "two\r\n\n"
 
+    def test_of_a_file_has_no_byte_order_mark(self, tmp_path: Path) -> None:
+        (tmp_path / "prompt").write_bytes(b"\xef\xbb\xbfOnce")
+        assert read_prompt(None, str(tmp_path / "prompt")) == "Once"
+
     def test_that_is_not_utf8_is_refused_in_one_sentence(self, edgegen: Edgegen, model: str, tmp_path: Path) -> None:
         (tmp_path / "latin").write_bytes(b"Zo\xeb")
         cases: list[tuple[tuple[str | bytes, ...], bytes, str]] = [
@@ -452,7 +456,7 @@ class TestChat:
 
 class TestConstraints:
     def test_each_flag_says_what_the_text_is(self, edgegen: Edgegen, model: str, tmp_path: Path) -> None:
-        (tmp_path / "schema.json").write_text('{"enum": ["ab", "cd"]}')
+        (tmp_path / "schema.json").write_text('{"enum": ["ab", "cd"]}', encoding="utf-8-sig")
         (tmp_path / "grammar.lark").write_text('start: "ef" | "gh"')
         ways: list[tuple[tuple[str, ...], set[bytes]]] = [
             (("--json-schema", str(tmp_path / "schema.json")), {b'"ab"\n', b'"cd"\n'}),

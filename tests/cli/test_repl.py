@@ -699,9 +699,10 @@ class TestLoops:
     def test_each_line_of_a_pipe_is_a_turn_or_a_command(self) -> None:
         model = FakeModel(["a"], ["b"])
         repl = chat(model, interactive=False)
-        run_piped(repl, [b"one\r\n", b"\n", b'"""two\n', b'lines"""\n', b"/bye\n", b"three\n"])
+        run_piped(repl, [b"\xef\xbb\xbfone\r\n", b"\n", b'"""two\n', b'lines"""\n', b"/bye\n", b"three\n"])
         assert screen_of(repl).answers == "a\nb\n"
         assert screen_of(repl).notes == []
+        assert model.asked[0][0][-1] == user("one")
         assert model.asked[1][0][-1] == user("two\nlines")
 
     @pytest.mark.parametrize(

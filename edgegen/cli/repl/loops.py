@@ -1,5 +1,6 @@
 """Loops of the chat REPL: one for a person at a terminal, one for a pipe."""
 
+import codecs
 from collections.abc import Callable, Iterable
 
 from edgegen.cli.repl.commands import QUOTES, Block
@@ -18,8 +19,9 @@ def run_piped(repl: Repl, lines: Iterable[bytes]) -> None:
     """
     block, begun = Block(), 0
     for number, raw in enumerate(lines, 1):
+        data = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
         try:
-            line = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            line = data.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
             raise UsageError(f"line {number} of standard input is not UTF-8 text: {error.reason}.") from None
         begun = begun if block.is_open else number

@@ -71,7 +71,7 @@ def read_text(path: Path, tokenizer: Tokenizer, vocab_size: int, max_context: in
     """
     length = min(LENGTH, max_context)
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             text = file.read(64 * tokens)  # ids spell some characters each; no more is looked at
     except (OSError, ValueError) as error:
         raise UsageError(f"the calibration text {path} cannot be read: {error}") from error

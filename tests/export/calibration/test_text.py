@@ -104,7 +104,7 @@ def test_boundaries_are_ids_that_the_model_has(settings: dict[str, Any], expecte
 def test_a_file_is_cut_into_rows(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(byte_tokenizer(tmp_path / "tokenizer.json"))
     path = tmp_path / "text.txt"
-    path.write_text("abcdefgh" * 100, encoding="utf-8")
+    path.write_text("abcdefgh" * 100, encoding="utf-8-sig")
     text = read_text(path, tokenizer, 260, 64, tokens=256)
     assert text.source == "text"
     assert text.ids.shape == (4, 64)

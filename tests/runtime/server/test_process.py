@@ -188,7 +188,7 @@ def test_bundles_of_the_store_are_loaded_on_demand(tmp_path: Path, int8_bundle: 
 
 def test_a_key_file_and_a_taken_port(tmp_path: Path, int8_bundle: Bundle) -> None:
     keys = tmp_path / "keys"
-    keys.write_text("# ours\n\nfirst\nsecond\n")
+    keys.write_text("first\n\n# ours\nsecond\n", encoding="utf-8-sig")  # as Windows' editors write it
     arguments = ("-m", str(int8_bundle.path), "--no-store", "--api-key-file", str(keys), "--log-level", "info")
     with serving(*arguments) as (process, address):
         assert process.stderr
