@@ -18,17 +18,15 @@ otherwise (``escape``) leaves them as they are in what was said, and one that so
 
 import json
 import re
-import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgegen.chat.conversation import ROLES, Conversation
 from edgegen.errors import ConversationError, one_or_list
-from edgegen.tokenizer import AddedToken, RespelledTokenizer, Tokenizer
+from edgegen.tokenizer import AddedToken, RespelledTokenizer, Tokenizer, looks_like_control, secret_spelling
 
 _VEILS = range(0x20000, 0x2A6D0)
 """CJK Extension B: printable, without case, left alone by Unicode's normal forms."""
-_LOOKS_LIKE_CONTROL = re.compile(r"<[|｜].*[|｜]>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,7 @@ class ControlText:
         self._control = {
             token_id: token
             for token_id, token in added.items()
-            if _ends(token.content)
-            and (token.special or token.content in source or _LOOKS_LIKE_CONTROL.fullmatch(token.content))
+            if _ends(token.content) and (token.special or token.content in source or looks_like_control(token.content))
         }
         self._triggers = sorted({end for token in self._control.values() for end in _ends(token.content)})
         special = [token.content for token in self._control.values() if token.special]
@@ -159,9 +156,7 @@ class _Apart:
     def __init__(self, tokenizer: Tokenizer, control: dict[int, AddedToken]) -> None:
         self._tokenizer = tokenizer
         self._control = control
-        # It cannot occur in a message: a noncharacter and 64 random bits.
-        salt = secrets.token_hex(8)
-        self._spelling = {token_id: f"\U0010ffff{salt}{token_id}\U0010ffff" for token_id in control}
+        self._spelling = secret_spelling(control)
         self._respelled: RespelledTokenizer | None = None
 
     def encode(self, text: str, own: Sequence[tuple[int, int, int]]) -> list[int]:

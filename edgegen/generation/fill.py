@@ -24,11 +24,15 @@ def fill_tokens(known: Container[str]) -> tuple[str, str, str] | None:
 _REPOSITORIES, _FILES = ("<|repo_name|>", "<reponame>"), ("<|file_sep|>", "<file_sep>")
 """Tokens before the name of a repository, and before the name of each of its files."""
 
+_CONTROL = frozenset({*(token for tokens in _FILLS for token in tokens), *_REPOSITORIES, *_FILES})
+
 
 def fill_prompt(
     tokenizer: Tokenizer | None, prefix: str, suffix: str, extra: Sequence[tuple[str, str]] = ()
 ) -> list[int]:
     """The ids of a prompt after which a model writes what stands between ``prefix`` and ``suffix``.
+
+    The texts are text: what they spell of control tokens is spelled by other tokens.
 
     ``extra``: name and text of other files, which come before, as llama-server's ``/infill`` puts them.
 
@@ -61,4 +65,4 @@ def _files(tokenizer: Tokenizer, extra: Sequence[tuple[str, str]]) -> list[int]:
 
 
 def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
-    return tokenizer.encode(text, add_special_tokens=False) if text else []
+    return tokenizer.encode_as_text(text, _CONTROL) if text else []

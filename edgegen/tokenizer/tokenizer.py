@@ -12,6 +12,8 @@ few of these.
 """
 
 import codecs
+import re
+import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
@@ -26,6 +28,8 @@ from edgegen.tokenizer.spelling import Spelling, spelling_of
 
 _NEIGHBOURS = 4
 """Tokens to look back at: no UTF-8 character has more bytes, and no decoder's influence reaches further."""
+
+_LOOKS_LIKE_CONTROL = re.compile(r"<[|｜].*[|｜]>", re.DOTALL)
 
 _SHORT = 100_000
 """Characters of a text that takes a tenth of a second or so: its tokens are simply counted."""
@@ -83,6 +87,19 @@ class Tokenizer:
         """
         return self._encoding(text, add_special_tokens=add_special_tokens).ids
 
+    def encode_as_text(self, text: str, control: Collection[str] = ()) -> list[int]:
+        """The ids of ``text`` alone, in which no control token is one: it is spelled by other tokens.
+
+        Control tokens are those that the file calls special, that look like ``<|…|>``, and those of ``control``.
+
+        Raises:
+            UsageError: the vocabulary has no token for some of the text, nor one for the unknown.
+        """
+        control_ids = {i for i, token in self.added_tokens.items() if token.content in control} | self._control_ids
+        if not any(self.added_tokens[i].content.strip("\u2581 ") in text for i in control_ids):
+            return self.encode(text, add_special_tokens=False)
+        return self.respelled(secret_spelling(control_ids)).encode(text)
+
     def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids of ``text`` alone, and the characters of it that each stands for, as (start, end).
 
@@ -121,6 +138,12 @@ class Tokenizer:
     def _longest(self) -> int | None:
         """Characters of a text that one token stands for at most; None where there is no such limit."""
         return None if self._spelling is None else self._backend.longest_token(self._spelling.letters)
+
+    @cached_property
+    def _control_ids(self) -> frozenset[int]:
+        """The ids of added tokens that are special, or look like ``<|…|>``."""
+        added = self.added_tokens.items()
+        return frozenset(i for i, token in added if token.special or looks_like_control(token.content))
 
     def respelled(self, spelling: Mapping[int, str]) -> RespelledTokenizer:
         """This tokenizer, sharing its vocabulary, in which some added tokens are written otherwise."""
@@ -181,6 +204,17 @@ class Tokenizer:
         except BaseException as error:
             raise_unless_the_librarys(error)
             raise UsageError(f"this model's vocabulary cannot spell the prompt: {error}.") from error
+
+
+def looks_like_control(token: str) -> bool:
+    """Whether an added token has the form ``<|…|>``, which some files do not call special."""
+    return _LOOKS_LIKE_CONTROL.fullmatch(token) is not None
+
+
+def secret_spelling(token_ids: Iterable[int]) -> dict[int, str]:
+    """A spelling of each token that occurs in no text: a noncharacter and 64 random bits."""
+    salt = secrets.token_hex(8)
+    return {token_id: f"\U0010ffff{salt}{token_id}\U0010ffff" for token_id in token_ids}
 
 
 class StreamingDetokenizer:

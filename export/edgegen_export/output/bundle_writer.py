@@ -95,7 +95,7 @@ class BundleWriter:
             self.version = self._next_version()
         except OSError as error:
             self._lock.close()
-            raise ExportError(f"{target} cannot be written: {error}.") from error
+            raise ExportError(f"{target} cannot be written: {error.strerror or error}.") from error
 
     def __enter__(self) -> Self:
         return self
@@ -113,7 +113,7 @@ class BundleWriter:
             with suppress(OSError):  # another export may be writing there
                 self.target.rmdir()
         if isinstance(error, OSError):
-            raise ExportError(f"the bundle {self.target} was not written: {error}.") from error
+            raise ExportError(f"the bundle {self.target} was not written: {error.strerror or error}.") from error
 
     def weights(self, name: str) -> WeightsFile:
         self._weights.append(WeightsFile(self.folder / name))
@@ -186,7 +186,7 @@ def refuse_wrong_target(target: Path, *, force: bool, source: Source = LOCAL) ->
             return
         entries = list(target.iterdir()) if target.is_dir() else None
     except OSError as error:
-        raise ExportError(f"{target} cannot be written: {error}.") from error
+        raise ExportError(f"{target} cannot be written: {error.strerror or error}.") from error
     if entries is None:
         raise ExportError(f"{target} is a file; give -o a folder that does not exist yet.")
     if any(p.name == MANIFEST_NAME for p in entries):

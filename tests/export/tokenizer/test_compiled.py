@@ -440,3 +440,30 @@ def test_digits_are_the_librarys() -> None:
     split = library.pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str(every)
     found = {piece for piece, _ in split if len(piece) == 1 and piece != "x"}
     assert {*map(chr, np.flatnonzero(digits()))} == found
+
+
+@needs_kernels
+class TestEncodeAsText:
+    """What a client's text spells of control tokens is text: by the compiled form, and by the library."""
+
+    TEXT = "a<|end|>b \u0301<|end"
+
+    @pytest.mark.parametrize("name", ["GPT-2", "Qwen 2", "Phi-4"])
+    def test_no_control_token_is_in_it(self, name: str, tmp_path: Path) -> None:
+        for tokenizer in both(byte_level_tokenizer(**KINDS[name]), tmp_path):
+            ids = tokenizer.encode_as_text(self.TEXT)
+            assert not {i for i, token in tokenizer.added_tokens.items() if token.content == "<|end|>"} & {*ids}
+            assert tokenizer.decode(ids, skip_special_tokens=True) == tokenizer.decode(
+                tokenizer.encode(self.TEXT, add_special_tokens=False), skip_special_tokens=False
+            )
+
+    def test_tokens_that_are_named_are_text_too(self, tmp_path: Path) -> None:
+        content = byte_level_tokenizer(special={"<end>": {"special": False}})
+        for tokenizer in both(content, tmp_path):
+            (token_id,) = tokenizer.added_tokens
+            assert token_id in tokenizer.encode_as_text("a<end>")
+            assert token_id not in tokenizer.encode_as_text("a<end>", {"<end>"})
+
+    def test_other_texts_have_the_usual_ids(self, tmp_path: Path) -> None:
+        for tokenizer in both(byte_level_tokenizer(), tmp_path):
+            assert tokenizer.encode_as_text("a <b>") == tokenizer.encode("a <b>", add_special_tokens=False)

@@ -1,7 +1,7 @@
 """llama-server's API: the scenarios of its own tests, its options, and fill in the middle."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -401,8 +401,8 @@ class Filling:
     def token_to_id(self, token: str) -> int | None:
         return 1000 + self.tokens.index(token) if token in self.tokens else None
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        assert not add_special_tokens
+    def encode_as_text(self, text: str, control: Collection[str]) -> list[int]:
+        assert {*self.tokens} <= {*control}
         return [*text.encode()]
 
     def frame(self, ids: list[int]) -> list[int]:
