@@ -35,6 +35,12 @@ class PrefillPace:
         self._most = most
         self._seconds = dict[int, float]()  # by tokens, in steps of 16
 
+    def copy(self) -> "PrefillPace":
+        """One that knows the same, and learns by itself."""
+        pace = PrefillPace(self._most)
+        pace._seconds = dict(self._seconds)
+        return pace
+
     def size(self, seconds: float | None) -> int:
         """Tokens of a chunk that takes at most ``seconds``, in steps of 16; None: nobody waits."""
         if seconds is None or self._most <= _LEAST:

@@ -5,8 +5,9 @@ from time import perf_counter
 from typing import Any
 
 from edgegen.engine.executor import BatchExecutor, Clock
-from edgegen.engine.scheduler import Decode, Failure, Scheduler, Verify, Work
+from edgegen.engine.scheduler import Scheduler
 from edgegen.engine.sequence import Logits, Sequence, SequenceGroup, Update
+from edgegen.engine.work import Decode, Failure, Verify, Work
 from edgegen.errors import MemoryBudgetError
 from edgegen.model.interfaces import Runner
 
@@ -35,7 +36,7 @@ class Engine:
         """
         Args:
             prefill_chunk: most tokens of a prompt in one step.
-            max_batch_size: most sequences running at once; a request of more runs by itself.
+            max_batch_size: most clients at once, and most sequences beside which one of them begins another request.
             kv_budget: bytes of KV cache of all sequences together.
             prefix_budget: bytes of KV cache kept of finished sequences whose slot is needed; 0 turns prefix caching
                 off, and None keeps only what can stay in its slot.
@@ -63,6 +64,7 @@ class Engine:
             max_batch_size,
             self._executor.fits,
             longest_in_batch=limit if runner.verifies_batches else 0,
+            shares_prefixes=prefix_budget != 0 and not (deterministic and runner.chunk_invariance == "none"),
         )
 
     @property

@@ -14,8 +14,8 @@ from edgegen.engine.cache_slots import CacheSlots
 from edgegen.engine.chunked_prefill import PrefillPace, chunk_end
 from edgegen.engine.finish import CANCELLED
 from edgegen.engine.prefix_cache import PrefixCache
-from edgegen.engine.scheduler import Decode, Prefill, Verify, Work
 from edgegen.engine.sequence import Logits, Sequence
+from edgegen.engine.work import Decode, Prefill, Verify, Work
 from edgegen.model.interfaces import Cache, Runner
 from edgegen.speculation.proposer import OnHiddenAt
 
@@ -128,6 +128,8 @@ class BatchExecutor:
             self._slots.allocate(sequence, *self._room(sequence, demand))
             sequence.times.started = perf_counter()
         now, before = self._clock(), sequence.kv.cached
+        # Each prompt has its own: how long a chunk takes depends on what is before it.
+        self._pace = sequence.kv.pace = sequence.kv.pace or self._pace.copy()
         logits = self._prefill(sequence, self._pace.size(None if until is None else until - now))
         self._pace.ran(sequence.kv.cached - before, self._clock() - now)
         if not sequence.prefilled:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.engine.chunked_prefill import PrefillPace
 from edgegen.engine.finish import CANCELLED, LIMIT, OUT_OF_TIME, StopMatch
 from edgegen.errors import EdgegenError, LogitsError
 from edgegen.model.in_place_runner import OnHidden
@@ -69,6 +70,7 @@ class KVState:
         reused: how many ids of the prompt were taken from a cached prefix.
         diverges_at: how many ids the prompt shares with a cached text, which may be more than it could reuse: a
             checkpoint is made there, for the next prompt.
+        pace: of the chunks of the prompt, once the first has run.
         kept: the KV cache saved at the end, if ``SequenceParams.keep``.
         verified: without ``SequenceParams.use_cache``, the proposals that ran, by the position they started at, and how
             many of their tokens were kept: they run again in the same chunks.
@@ -78,6 +80,7 @@ class KVState:
     slot: int = -1
     reused: int = 0
     diverges_at: int = 0
+    pace: PrefillPace | None = None
     kept: KVSnapshot | None = None
     verified: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict[int, tuple[tuple[int, ...], int]])
 
@@ -108,7 +111,7 @@ class Sequence:
             run of the sequence; those of proposals that are rejected come again.
         asked: the proposer of the last proposal.
         speculation: how many proposals were accepted so far.
-        last_served: the number of the last step that ran several tokens of this sequence.
+        last_served: the last turn that verified a proposal of this sequence.
         finish: why it ended; None while it runs.
         score: the rank of an answer of a beam search.
         error: what made it fail; only its own request hears of it.
@@ -136,6 +139,11 @@ class Sequence:
     def prefilled(self) -> bool:
         """Whether the whole prompt is in the KV cache: what follows is decoding."""
         return self.kv.cached >= self.params.prompt_length
+
+    @property
+    def prompt_left(self) -> int:
+        """How many ids of the prompt are yet to run."""
+        return self.params.prompt_length - self.kv.cached
 
     @property
     def waits_for_prefill(self) -> bool:
@@ -268,6 +276,18 @@ def ignore(update: Update) -> None:
     """An ``emit`` for updates that nobody reads."""
 
 
+class Client:
+    """Whoever sent requests: clients take turns, and those of one client are one of them.
+
+    Attributes:
+        last_prompt: the last turn that read one of its prompts, or in which it began to wait for one.
+        last_proposal: the last turn that verified one of its proposals.
+    """
+
+    def __init__(self) -> None:
+        self.last_prompt = self.last_proposal = -1
+
+
 class SequenceGroup:
     """The sequences of one request, admitted together: one answer, or several independent ones to the same prompt.
 
@@ -276,6 +296,8 @@ class SequenceGroup:
         choices: the sequences that are the answers.
         emit: called with every update of the choices, in the engine's thread.
         priority: the request with the lowest goes first.
+        client: who sent it, with no other request unless one is set.
+        overtaken: how many requests have begun before this one because it did not fit in memory.
     """
 
     def __init__(self, sequences: Ids[Sequence], emit: Callable[[Update], None] = ignore) -> None:
@@ -283,6 +305,8 @@ class SequenceGroup:
         self.choices = self.sequences
         self.emit = emit
         self.priority = 0
+        self.client = Client()
+        self.overtaken = 0
 
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self.sequences)
@@ -295,7 +319,12 @@ class SequenceGroup:
     @property
     def finished(self) -> bool:
         """Whether every sequence has ended."""
-        return not self.active
+        return all(sequence.finish is not None for sequence in self.sequences)
+
+    @property
+    def prompts(self) -> list[Sequence]:
+        """The sequences whose prompts are yet to run, but for those that wait for the prompt of another."""
+        return [one for one in self.active if not one.prefilled and not one.waits_for_prefill]
 
     @property
     def longest(self) -> int:
@@ -305,6 +334,11 @@ class SequenceGroup:
     def advance(self, logits: Mapping[Sequence, Logits], fork: Fork) -> list[Update]:
         """Extend the sequences that ran by their logits [vocab], which are valid until this returns."""
         return [sequence.extend(row) for sequence, row in logits.items()]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed, which is one for all answers."""
+        return self.sequences[0].is_late
 
     def expire(self) -> list[Update]:
         """End the sequences whose deadline has passed; their updates."""

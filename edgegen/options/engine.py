@@ -98,9 +98,10 @@ class EngineOptions(OptionSet):
         8,
         "Speed and memory",
         Number(int, 1, MOST_SEQUENCES),
-        "Continuous batching: most sequences that run together.",
+        "Continuous batching: most sequences of one request, and most requests, that run together.",
         ("batch", "serve"),
-        note="Beams and several answers count each; a request of more runs by itself.",
+        note="Beams and several answers of a prompt count each, and run together in any case. See "
+        "[Scheduling](continuous-batching.md#scheduling).",
         common=True,
     )
     kv_budget: int | None = option(

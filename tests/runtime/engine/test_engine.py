@@ -226,7 +226,7 @@ def test_a_failing_request_fails_alone(part: str, at: int) -> None:
 def test_a_failing_graph_fails_what_it_ran_for_and_not_the_queue() -> None:
     graphs = FakeGraphs(digest_of)
     engine = engine_of(graphs)
-    first, second = sequence(random_ids(10), 8), sequence(random_ids(7), 8)
+    first, second = sequence(random_ids(10), 8), sequence(random_ids(13), 8)
     groups = [SequenceGroup([first]), SequenceGroup([second])]
     for group in groups:
         engine.add(group)
@@ -241,7 +241,7 @@ def test_a_failing_graph_fails_what_it_ran_for_and_not_the_queue() -> None:
     finish(engine, *groups)
     assert isinstance(first.error, MemoryError)
     assert second.error is None
-    assert second.generated == expected(random_ids(7), 8)
+    assert second.generated == expected(random_ids(13), 8)
 
 
 def test_rows_that_leave_a_group_early_leave_the_others_alone() -> None:
