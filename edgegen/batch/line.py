@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from edgegen.batch.input import LONGEST_LINE, InputLine
 from edgegen.chat import Conversation
 from edgegen.errors import OptionError, did_you_mean
-from edgegen.openai.request import each_problem, from_json, read_chat, settings_of
+from edgegen.openai.request import each_problem, from_json, read_chat, settings_of, whole
 from edgegen.openai.schema import CHAT, CHAT_OWN, COMPLETION, URLS, fitting
 from edgegen.options.generation import THINKING_OPTIONS, GenerationOptions
 from edgegen.strict_json import json_object
@@ -155,7 +155,7 @@ class _Reader:
             return None
         if there == ["messages"]:
             return read_chat(content, self._problems)
-        prompt = content["prompt"]
+        prompt = whole(content["prompt"])
         if isinstance(prompt, str) or _are_ids(prompt):
             return prompt
         self._problems.append(f"prompt: one text or one list of token ids expected, found {shortened(prompt)}")

@@ -127,8 +127,9 @@ class LiteralRules:
 
     def _array(self, rule: str, of: "_Schema") -> str:
         least, most = of.schema.get("minItems", 0), of.schema.get("maxItems", _MOST_ITEMS)
-        if not 0 <= least <= most <= _MOST_ITEMS:
+        if not 0 <= least <= most <= _MOST_ITEMS or least % 1 or most % 1:
             raise of.refusal("minItems or maxItems")
+        least, most = int(least), int(most)  # JSON Schema's 2.0 is a whole number
         self._rules.append(
             f"{rule}_item: {self._value(f'{rule}_items', of.inner('items', of.schema.get('items', {})))}"
         )

@@ -9,6 +9,8 @@ from typing import Any, cast
 from edgegen.chat import Conversation
 from edgegen.errors import ConversationError
 from edgegen.openai.schema import CHAT, CHAT_OWN, COMPLETION, TEMPLATE_VARIABLES, THINKING_TYPES, UNSUPPORTED
+from edgegen.options.kinds import asks_whole_numbers
+from edgegen.options.table import OPTIONS
 
 RENAMED = {
     "max_tokens": "max_new_tokens",
@@ -88,7 +90,7 @@ def settings_of(body: Mapping[str, Any], url: str, problems: list[str]) -> dict[
             problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
         else:
             settings[option], said_by[option] = value, name
-    if url == COMPLETION and isinstance(likeliest := settings.get("logprobs"), int) and likeliest is not True:
+    if url == COMPLETION and isinstance(likeliest := whole(settings.get("logprobs")), int) and likeliest is not True:
         settings |= {"logprobs": True, "top_logprobs": likeliest} if likeliest is not False else {}
     return settings
 
@@ -120,10 +122,13 @@ UNLIMITED = 2**31 - 1
 
 
 def from_json(name: str, value: Any) -> Any:
-    """What JSON cannot say as it is meant: token ids as keys, and minus infinity; and what -1 means to clients.
+    """What JSON cannot say as it is meant: token ids as keys, minus infinity, whole numbers; and what -1 means.
 
-    A seed of -1 is a random one, and -1 new tokens are as many as there is room for.
+    A seed of -1 is a random one, and -1 new tokens are as many as there is room for. Where an option is a whole number,
+    or a list of these, 40.0 is 40.
     """
+    if name in OPTIONS and asks_whole_numbers(OPTIONS[name].kind):
+        value = whole(value)
     if type(value) is int and value == -1 and name in ("seed", "max_new_tokens"):
         return None if name == "seed" else UNLIMITED
     if name == "logit_bias" and isinstance(value, dict):
@@ -134,9 +139,16 @@ def from_json(name: str, value: Any) -> Any:
     return value
 
 
+def whole(value: Any) -> Any:
+    """Whole numbers in place of floats such as 40.0, in lists too."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**63:
+        return int(value)
+    return [whole(one) for one in cast(list[Any], value)] if isinstance(value, list) else value
+
+
 def _biased(pair: object) -> object:
     items = cast(list[object], pair) if isinstance(pair, list) else []
-    return [items[0], _bias(items[1])] if len(items) == 2 else cast(object, pair)
+    return [whole(items[0]), _bias(items[1])] if len(items) == 2 else cast(object, pair)
 
 
 def _bias(value: object) -> object:

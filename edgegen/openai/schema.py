@@ -1,7 +1,7 @@
 """What chat completions and completions take beside prompts and options, as schemas, for the server and for batches."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from edgegen.chat.conversation import RESERVED_VARIABLES
 from edgegen.options.table import EFFORTS
@@ -85,7 +85,8 @@ _CHECKS = {
 
 def fitting(body: Mapping[str, Any], url: str, problems: list[str]) -> dict[str, Any]:
     """``body`` without the parameters that do not fit, which ``problems`` tell; without ``url`` it is no request."""
-    found = _CHECKS[url].problems({**body})
+    given = cast(dict[str, Any], _CHECKS[url].with_whole_numbers({**body}))
+    found = _CHECKS[url].problems(given)
     problems += [one.text for one in found]
     wrong = {one.path[0] for one in found}
-    return {name: value for name, value in body.items() if name not in wrong}
+    return {name: value for name, value in given.items() if name not in wrong}

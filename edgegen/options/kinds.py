@@ -261,6 +261,11 @@ class CheckedLater(Kind):
         return []
 
 
+def asks_whole_numbers(kind: Kind) -> bool:
+    """Whether every number in a value of ``kind`` is a whole one."""
+    return (isinstance(kind, Number) and kind.type is int) or isinstance(kind, TokenId | TokenIds | TokenSequences)
+
+
 def _several(value: Any) -> Any:
     return tuple(cast(list[Any], value)) if isinstance(value, list | tuple) else (value,)
 

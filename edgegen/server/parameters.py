@@ -1,7 +1,7 @@
 """Parameters of requests, checked against the schema of their API, and left out where they are null."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from edgegen.errors import one_or_list
 from edgegen.server.api_error import ApiError
@@ -17,17 +17,18 @@ class Parameters:
         self._check = SchemaCheck(schema, {**COMPONENTS, **(components or {})}, url)
 
     def read(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of ``body`` that are not null.
+        """The parameters of ``body`` that are not null, with whole numbers where these are asked for.
 
         Raises:
             ApiError: lists everything that does not fit the schema; its parameter is the first of them.
         """
-        found = self._check.problems({**body})
+        given = cast(dict[str, Any], self._check.with_whole_numbers({**body}))
+        found = self._check.problems(given)
         if found:
             first = found[0]
             param, code = str(first.path[0]) if first.path else None, "unknown_parameter" if first.unknown else None
             raise refusal([one.text for one in found], param, code)
-        return {name: value for name, value in body.items() if value is not None}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def refusal(problems: Sequence[str], param: str | None = None, code: str | None = None) -> ApiError:

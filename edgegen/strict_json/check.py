@@ -2,7 +2,7 @@
 
 It knows the keywords that :mod:`edgegen.strict_json.schema` writes. Where a value may be of several kinds, the problems
 are those of the kind that it seems to be: by its type, and by the constants among its properties. A whole number is
-written without a point.
+written without a point: :meth:`SchemaCheck.with_whole_numbers` makes it so before.
 """
 
 import re
@@ -18,6 +18,9 @@ from edgegen.strict_json.schema import ADVICE, CHECKED_LATER, ELSEWHERE, EXPECTE
 
 MOST_PROBLEMS = 32
 """More are not looked for: a body has room for a hundred thousand."""
+
+_LARGEST_WHOLE = 2.0**63
+"""Floats beyond stay what they are: no count is as large."""
 
 _MOST_NAMED = 6
 """Keys of an expected object that a message names."""
@@ -107,6 +110,50 @@ class SchemaCheck:
         found = list[Problem]()
         self._check(value, (), found)
         return found[:MOST_PROBLEMS]
+
+    def with_whole_numbers(self, value: object) -> object:
+        """``value`` with whole numbers for floats such as 8192.0, wherever the schema asks for whole numbers.
+
+        Clients in languages without a type for them write them so. What the schema leaves free stays as it is.
+        """
+        kind = type(value)
+        if kind is float:
+            return self._as_whole(cast(float, value))
+        if kind is dict:
+            return self._whole_in_object(cast(dict[str, Any], value))
+        if kind is list:
+            return self._whole_in_list(cast(list[Any], value))
+        return value
+
+    def _as_whole(self, value: float) -> float:
+        if not value.is_integer() or abs(value) >= _LARGEST_WHOLE:
+            return value
+        known = self._values is not None and any(type(one) is int and one == value for one in self._values)
+        if known or (self._values is None and "integer" in self._names and "number" not in self._names):
+            return int(value)
+        return next((n for one in self._branches if type(n := one._as_whole(value)) is int), value)
+
+    def _whole_in_object(self, value: dict[str, Any]) -> dict[str, Any]:
+        made = value
+        if self._properties or self._other is not None:
+            found = {name: self._properties.get(name, self._other) for name in value}
+            made = {name: one if (check := found[name]) is None else check.with_whole_numbers(one)
+                    for name, one in value.items()}  # fmt: skip
+        for branch in self._branches:
+            if dict in branch._kinds:
+                made = branch._whole_in_object(made)
+        return made
+
+    def _whole_in_list(self, value: list[Any]) -> list[Any]:
+        made, rest = value, self._items
+        if (rest is not None or self._first) and any(type(one) is not int for one in value):
+            checks = [*self._first[: len(value)], *[rest] * (len(value) - len(self._first))]
+            made = [one if check is None else check.with_whole_numbers(one)
+                    for check, one in zip(checks, value, strict=True)]  # fmt: skip
+        for branch in self._branches:
+            if list in branch._kinds:
+                made = branch._whole_in_list(made)
+        return made
 
     def _check(self, value: object, path: Path, found: list[Problem]) -> None:
         kind = type(value)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from edgegen.openai.request import UNLIMITED, from_json
+from edgegen.openai.request import UNLIMITED, from_json, whole
 from edgegen.options.generation import GenerationOptions
 from edgegen.server import ported_options
 from edgegen.server.llama_fields import SAMPLERS
@@ -157,6 +157,7 @@ def _biases(given: object, problems: list[str]) -> dict[Any, Any]:
         token, bias = items if len(items) == 2 else (None, None)
         if isinstance(token, str) and token.isascii() and token.isdecimal():
             token = int(token)
+        token = whole(token)
         if isinstance(token, bool) or not isinstance(token, int):
             said = "pairs of a token id and a bias expected, such as [[15043, -1.0]]"
             problems.append(f"logit_bias: {said}" + (f"; found the text {token!r}" if isinstance(token, str) else ""))
