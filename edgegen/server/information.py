@@ -133,7 +133,7 @@ class Information:
         body = _DETOKENIZE.read(await read_json(request))
         async with self._models.lease(body.get("model")) as (_, llm):
             try:
-                text = await run_in_threadpool(llm.decode, body["tokens"], skip_special_tokens=False)
+                text = await run_in_threadpool(_detokenized, llm, body["tokens"])
             except UsageError as error:
                 raise ApiError(400, str(error), param="tokens") from None
         return JSONResponse({"content": text})
@@ -201,12 +201,23 @@ def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:
 
 def _pieces(llm: LLM, ids: Sequence[int]) -> list[dict[str, Any]]:
     """The text of each token; its bytes, where it is a part of a character."""
-    tokenizer, pieces = llm.tokenizer, list[dict[str, Any]]()
-    for token_id in ids:
-        own = tokenizer.token_bytes(token_id) if tokenizer is not None else None
-        text = llm.decode([token_id], skip_special_tokens=False)
-        pieces.append({"id": token_id, "piece": [*own] if own is not None and "\ufffd" in text else text})
-    return pieces
+    tokenizer = llm.tokenizer
+    assert tokenizer is not None, "a text was tokenized"
+    return [{"id": token_id, "piece": _text(piece)} for token_id, piece in zip(ids, tokenizer.pieces(ids), strict=True)]
+
+
+def _text(piece: bytes) -> str | list[int]:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return [*piece]
+
+
+def _detokenized(llm: LLM, ids: Sequence[int]) -> str:
+    """The pieces of ``ids``, joined: where these are part of a text, it has the space before them."""
+    llm.decode(ids, skip_special_tokens=False)  # refuses what are no ids of this model
+    assert llm.tokenizer is not None
+    return b"".join(llm.tokenizer.pieces(ids)).decode("utf-8", "replace")
 
 
 def _thinking(llm: LLM) -> dict[str, Any]:

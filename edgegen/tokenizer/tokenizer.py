@@ -111,9 +111,20 @@ class Tokenizer:
 
     def frame(self, ids: Sequence[int]) -> list[int]:
         """The ids of a text, between the tokens that :meth:`encode` puts around one."""
+        before, after = self._frame
+        return [*before, *ids, *after]
+
+    @property
+    def ids_after(self) -> int:
+        """How many ids :meth:`encode` puts after those of a text."""
+        return len(self._frame[1])
+
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int]]:
+        """The ids that :meth:`encode` puts before and after those of a text."""
         alone, framed = self.encode("a", add_special_tokens=False), self.encode("a")
         before = next(n for n in range(len(framed)) if framed[n : n + len(alone)] == alone)
-        return [*framed[:before], *ids, *framed[before + len(alone) :]]
+        return framed[:before], framed[before + len(alone) :]
 
     def refuse_longer(self, text: str, most: int) -> None:
         """Refuse a text that surely has more than ``most`` tokens, before it is tokenized.
@@ -157,6 +168,19 @@ class Tokenizer:
         # The library's byte fallback gives up every character beside a bad byte; the stream keeps the good ones.
         stream = StreamingDetokenizer(self, skip_special_tokens=skip_special_tokens)
         return "".join([stream.push(i) for i in ids]) + stream.finish()
+
+    def pieces(self, ids: Sequence[int]) -> list[bytes]:
+        """What each of ``ids`` adds to a text that goes on, control tokens included, as UTF-8.
+
+        Joined they are the text of ``ids``, with the first space, which :meth:`decode` drops for some
+        vocabularies. Where tokens spell bytes, a piece may be part of a character.
+        """
+        if self._spelling is not None:
+            shown = (self.visible_token(i, skip_special_tokens=False) for i in ids)
+            return [b"" if token is None else self._spelling.spell(token) for token in shown]
+        stream = self.open_stream([(i, "") for i in ids[:1]])  # after any token, the first one keeps its space
+        texts = [stream.push(i, "") for i in ids]
+        return [text.encode() for text in [*texts[:-1], "".join([*texts[-1:], stream.finish()])][: len(ids)]]
 
     def first_difference(self, other: "Tokenizer") -> int | None:
         """The lowest id that stands for another token in ``other``, or for none; None if all are the same."""

@@ -216,6 +216,32 @@ def some_ids(draw: st.DataObject, tokenizer: Tokenizer) -> list[int]:
     return draw.draw(st.lists(st.integers(0, min(size, 300)) | st.integers(0, size + 2), max_size=24))
 
 
+class TestPieces:
+    """What ``/tokenize`` shows of each token."""
+
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_join_to_the_text(self, kind: Tokenizer, text: str) -> None:
+        ids = kind.encode(text, add_special_tokens=False)
+        pieces = kind.pieces(ids)
+        assert len(pieces) == len(ids)
+        joined, whole = b"".join(pieces).decode("utf-8", "replace"), kind.decode(ids, skip_special_tokens=False)
+        assert joined in (whole, f" {whole}")
+
+    @pytest.mark.parametrize("name", ["byte-level", "byte fallback", "metaspace"])
+    def test_keep_the_space_of_each_token(self, name: str, tmp_path: Path) -> None:
+        tokenizer = load(KINDS[name](), tmp_path)
+        ids = tokenizer.encode("the cat the cat", add_special_tokens=False)
+        joined = [b"".join(tokenizer.pieces(part)) for part in (ids, ids[: len(ids) // 2], ids[len(ids) // 2 :])]
+        assert joined[0] == joined[1] + joined[2]
+        assert joined[0].decode().strip() == "the cat the cat"
+
+    def test_of_real_vocabularies_join_to_the_text(self, real: Tokenizer) -> None:
+        text = "Once upon  a time, naïve 你好 👩‍👩‍👧!"
+        ids = real.encode(text, add_special_tokens=False)
+        assert b"".join(real.pieces(ids)).decode().removeprefix(" ") == text
+        assert b"".join(real.pieces([one])[0] for one in ids).decode().removeprefix(" ") == text
+
+
 class TestTokenizer:
     def test_encodes_and_decodes(self, tmp_path: Path) -> None:
         tokenizer = load(byte_fallback(), tmp_path)

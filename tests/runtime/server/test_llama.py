@@ -9,9 +9,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from edgegen.generation.fill import fill_prompt
+from edgegen.llm import LLM
 from edgegen.server import ported_options
 from edgegen.server.llama.options import NO_OPS, REFUSED, RENAMED
 from edgegen.server.options import ServerOptions
+from edgegen_export.pipeline import export
 from tests.root import ROOT
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import HELLO, client_of, error_of
@@ -283,6 +285,16 @@ def _(client: TestClient) -> None:
     assert all(type(one["id"]) is int and one["piece"] for one in told)
     spelled = b"".join(bytes(one["piece"]) if isinstance(one["piece"], list) else one["piece"].encode() for one in told)
     assert spelled.decode() == "unicode 媽 and emoji 🤗"
+
+
+def test_pieces_of_sentencepiece_keep_their_spaces(test_data: Path, tmp_path: Path) -> None:
+    bundle, _ = export(str(test_data / "models" / "stories260K"), tmp_path / "stories", scheme="fp32")
+    client = client_of(LLM.load(bundle.path))
+    told = post(client, "/tokenize", {"content": "Once upon a time", "with_pieces": True})["tokens"]
+    assert [one["piece"] for one in told] == [" Once", " upon", " a", " time"]
+    ids = [one["id"] for one in told]
+    whole, rest = (post(client, "/detokenize", {"tokens": part})["content"] for part in (ids, ids[1:]))
+    assert (whole, rest) == (" Once upon a time", " upon a time")
 
 
 @scenario("ignore_eos: ignore_eos")
