@@ -14,7 +14,8 @@ from edgegen.stopping.text_watcher import TextWatcher
 
 if TYPE_CHECKING:
     from edgegen.chat.reply import Reply, ReplyParser
-    from edgegen.sampling.logprobs import LogprobRecorder
+    from edgegen.generation.shown_logprobs import ShownLogprobs
+    from edgegen.sampling.logprobs import LogprobRecorder, TokenLogprob
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +26,7 @@ class Answer:
     watcher: TextWatcher
     recorder: "LogprobRecorder | None" = None
     parser: "ReplyParser | None" = None
+    shown: "ShownLogprobs | None" = None
     chunks: list[GenerationChunk] = field(default_factory=list[GenerationChunk])
 
     def chunk(self, update: Update, index: int) -> GenerationChunk:
@@ -34,7 +36,7 @@ class Answer:
             # What the end releases may turn out to hold a stop string.
             sequence.finish = self.watcher.finish() or sequence.finish
         reason = sequence.finish.reason if sequence.finish else None
-        logprobs = self.recorder.take() if self.recorder else ()
+        logprobs = self._logprobs(ended=reason is not None)
         text, reply = self.watcher.take_text(), None
         if self.parser is not None:
             reply = self.parser.push(text)
@@ -44,6 +46,15 @@ class Answer:
         calls = reply is not None and (reply.tool_calls or any(chunk.tool_calls for chunk in self.chunks))
         ended: AnswerFinishReason | None = "tool_calls" if calls and reason == "stop" else reason
         return GenerationChunk(text, update.new_ids, ended, index, logprobs, reply=reply)
+
+    def _logprobs(self, *, ended: bool) -> "tuple[TokenLogprob, ...]":
+        """Those of the tokens whose text is shown now, where some may never be."""
+        entries = self.recorder.take() if self.recorder else ()
+        if self.shown is None:
+            return entries
+        watcher = self.watcher
+        taken = self.shown.push(entries, watcher.take_ends(), watcher.shown)
+        return taken + self.shown.finish(watcher.shown, watcher.read) if ended else taken
 
     def result(self, seed: int | None, others: tuple[GenerationResult, ...] = ()) -> GenerationResult:
         """The answer as far as it got; raises what made it fail, if something did."""

@@ -310,11 +310,13 @@ class RequestBuilder:
         """The ``n``-th answer, and the sequence that computes it."""
         options = plan.options
         watcher = self._watcher(plan.ids[: plan.answer_start], options, plan.form)
-        constraint, recorder, parser = plan.sequence_constraint(), None, None
+        constraint, recorder, shown, parser = plan.sequence_constraint(), None, None, None
         if options.logprobs:
+            from edgegen.generation.shown_logprobs import ShownLogprobs
             from edgegen.sampling.logprobs import LogprobRecorder
 
             recorder = LogprobRecorder(self.encoder.spell, options.top_logprobs)
+            shown = ShownLogprobs() if watcher.keep_ends() else None
         if plan.form is not None:
             from edgegen.chat.reply import ReplyParser
 
@@ -334,6 +336,8 @@ class RequestBuilder:
         if plan.session is not None and plan.answer_start < len(plan.ids):
             _catch_up(plan.session, plan.ids[plan.answer_start :], watch, pipeline)
             watcher.take_text()
+            if shown is not None:
+                shown.begin(watcher.take_ends())
         sampler = Sampler(seed=seed, do_sample=bool(options.do_sample))
         params = SequenceParams(
             prompt_length=len(plan.ids),
@@ -351,7 +355,7 @@ class RequestBuilder:
         )
         proposers, on_hidden = self._proposers(plan, constraint, pipeline, sampler)
         sequence = Sequence(list(plan.ids), params, proposers=proposers, on_hidden=on_hidden)
-        return Answer(sequence, watcher, recorder, parser)
+        return Answer(sequence, watcher, recorder, parser, shown)
 
     def _proposers(
         self, plan: _Plan, constraint: RowConstraint | None, pipeline: LogitsPipeline, sampler: Sampler

@@ -98,7 +98,7 @@ class GenerationChunk(GeneratedText):
         token_ids: the ids since the answer's last chunk.
         finish_reason: in the answer's last chunk, why it ended.
         index: which of the answers, where there are several.
-        logprobs: of ``token_ids``, if they were asked for.
+        logprobs: of ``token_ids``, if they were asked for; beside stop strings, of those whose text is given out.
     """
 
     finish_reason: AnswerFinishReason | None = None
@@ -124,7 +124,8 @@ class GenerationResult(GeneratedText):
         matched: what ended it: the stop string, the text that matched, the token id.
         stopped_by: the option that ended it, such as ``stop_strings`` or ``max_new_tokens``.
         seed: the one sampled with, if any.
-        logprobs: of ``token_ids``, if they were asked for.
+        logprobs: of ``token_ids``, if they were asked for, without those of a stop string or match that is not shown; a
+            token that ``text`` has the beginning of is cut to that.
         score: of an answer of beam search, by which it is ranked.
         speculation: how many tokens speculative decoding proposed, and how many were accepted.
         others: the other answers, where several were asked for.

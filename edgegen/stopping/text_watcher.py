@@ -18,6 +18,10 @@ class TextWatcher:
     """One sequence's text: ids in, text and stop matches out (:mod:`edgegen.stopping` has the order).
 
     Ids that end a text never show in it. Without a detokenizer there is no text, and only ids are watched.
+
+    Attributes:
+        read: characters of the text so far, hidden ones included.
+        shown: those that may be shown.
     """
 
     def __init__(
@@ -50,6 +54,16 @@ class TextWatcher:
         self._ids = list(prompt_ids) if stopping_criteria else []
         self._id_array = IdArray()
         self._untaken: list[str] = []
+        self._ends: list[int] | None = None
+        self.read = self.shown = 0
+
+    def keep_ends(self) -> bool:
+        """Keep where ids end, for ``take_ends``; False, without effect, where no text can end the sequence.
+
+        Where one can, some text is held back, and some never shown.
+        """
+        self._ends = None if self._stops is None else []
+        return self._ends is not None
 
     def watch(self, new_ids: Sequence[int]) -> StopMatch | None:
         """Take the ids generated since the last call, and say what ends the sequence if something does.
@@ -60,14 +74,22 @@ class TextWatcher:
             Exception: whatever one of the stopping criteria raised.
         """
         for token_id in new_ids:
-            if token_id in self._eos_token_ids:
-                return self.finish() or StopMatch("stop", token_id, "eos_token_id")
-            if token_id in self._stop_token_ids:
-                return self.finish() or StopMatch("stop", token_id, "stop_token_ids")
-            if self._detokenizer is not None and (match := self._read(self._detokenizer.push(token_id))):
+            match = self._watch(token_id)
+            if self._ends is not None:
+                self._ends.append(self.read)
+            if match is not None:
                 return match
-            if self._criteria and (name := self._met_criterion(token_id)):
-                return self.finish() or StopMatch("stop", name, "stopping_criteria")
+        return None
+
+    def _watch(self, token_id: int) -> StopMatch | None:
+        if token_id in self._eos_token_ids:
+            return self.finish() or StopMatch("stop", token_id, "eos_token_id")
+        if token_id in self._stop_token_ids:
+            return self.finish() or StopMatch("stop", token_id, "stop_token_ids")
+        if self._detokenizer is not None and (match := self._push(self._detokenizer.push(token_id))):
+            return match
+        if self._criteria and (name := self._met_criterion(token_id)):
+            return self.finish() or StopMatch("stop", name, "stopping_criteria")
         return None
 
     def take_text(self) -> str:
@@ -75,6 +97,11 @@ class TextWatcher:
         text = "".join(self._untaken)
         self._untaken.clear()
         return text
+
+    def take_ends(self) -> list[int]:
+        """Where in the text each id ends that was watched since the last call."""
+        ends, self._ends = self._ends or [], []
+        return ends
 
     def finish(self) -> StopMatch | None:
         """Release what is held back, when a sequence ends without a match of ``watch``.
@@ -84,7 +111,7 @@ class TextWatcher:
         """
         if self._detokenizer is None:
             return None
-        match = self._read(self._detokenizer.finish())
+        match = self._push(self._detokenizer.finish())
         return match if match or self._stops is None else self._show(*self._stops.finish())
 
     def fork(self) -> Self:
@@ -93,9 +120,11 @@ class TextWatcher:
         fork._detokenizer = self._detokenizer and self._detokenizer.fork()
         fork._stops = self._stops and self._stops.fork()
         fork._ids, fork._id_array, fork._untaken = [*self._ids], IdArray(), [*self._untaken]
+        fork._ends = None if self._ends is None else [*self._ends]
         return fork
 
-    def _read(self, text: str) -> StopMatch | None:
+    def _push(self, text: str) -> StopMatch | None:
+        self.read += len(text)
         if self._stops is None:
             return self._show(text, None)
         return self._show(*self._stops.push(text)) if text else None
@@ -103,6 +132,7 @@ class TextWatcher:
     def _show(self, text: str, match: StopMatch | None) -> StopMatch | None:
         if text:
             self._untaken.append(text)
+            self.shown += len(text)
         return match
 
     def _met_criterion(self, token_id: int) -> str | None:
