@@ -87,8 +87,12 @@ def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def _answered(told: Mapping[str, Any], waiting: list[tuple[str, str]]) -> dict[str, str]:
-    """The id and the name of the call that a result is of; it waits no more."""
-    call_id, name = told.get("tool_call_id"), told.get("tool_name")
+    """The id and the name of the call that a result is of; it waits no more.
+
+    ``name`` is what OpenAI's API and older clients of ollama call ``tool_name``.
+    """
+    older = told.get("name")
+    call_id, name = told.get("tool_call_id"), told.get("tool_name") or (older if isinstance(older, str) else None)
     fitting = [one for one in waiting if call_id in (None, "", one[0]) and name in (None, "", one[1])]
     found = fitting[0] if fitting else (call_id or "", name or "")
     if fitting:

@@ -91,8 +91,9 @@ def _generate() -> Schema:
 
 
 def _message() -> Schema:
-    function = object_of({"name": STRING, "arguments": OBJECT}, parameters({"index": INTEGER}))
-    call = object_of({"function": function}, parameters({"id": STRING, "type": const("function")}))
+    """Other keys, which ollama does not read, are left unread here too: clients send back what answers had."""
+    function = object_of({"name": STRING, "arguments": OBJECT}, parameters({"index": INTEGER}), more=True)
+    call = object_of({"function": function}, parameters({"id": STRING, "type": const("function")}), more=True)
     told = {
         "content": STRING,
         "thinking": STRING,
@@ -102,7 +103,7 @@ def _message() -> Schema:
         "tool_call_id": STRING,
     }
     role: Schema = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_ -]*$"}
-    return object_of({"role": role}, parameters(told))
+    return object_of({"role": role}, parameters(told), more=True)
 
 
 def _named(more: dict[str, Schema]) -> Schema:

@@ -426,6 +426,34 @@ def test_a_stream_that_fails_ends_with_the_error(folder: Path) -> None:
     assert last.keys() == {"error"}
 
 
+@pytest.mark.parametrize("key", ["name", "tool_name"])
+def test_a_result_names_its_tool_by_either_key(key: str) -> None:
+    calls = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g")]
+    results = [{"role": "tool", key: name, "content": name} for name in ("g", "f")]
+    read = read_messages([{"role": "assistant", "tool_calls": calls}, *results])
+    assert [(one["name"], one["tool_call_id"]) for one in read[1:]] == [("g", "call00002"), ("f", "call00001")]
+
+
+def test_keys_of_messages_that_ollama_does_not_read_are_taken(folder: Path) -> None:
+    llm, graphs = saying(folder, "Yes.")
+    function = {"name": "f", "arguments": {"c": "x"}, "description": "?"}
+    plain: list[dict[str, Any]] = [
+        *HELLO,
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"c": "x"}}}]},
+        {"role": "tool", "content": "ok"},
+    ]
+    sent: list[dict[str, Any]] = [
+        {**HELLO[0], "name": "Ann", "timestamp": 1, "id": "a", "files": []},
+        {**plain[1], "refusal": None, "tool_calls": [{"id": "call00001", "index": 0, "function": function}]},
+        {**plain[2], "name": "f", "is_error": False},
+    ]
+    client, prompts = client_of({"model": llm}), list[str]()
+    for messages in (plain, sent):
+        assert client.post(CHAT, json={"messages": messages, "stream": False}).json()["message"]["content"] == "Yes."
+        prompts.append(graphs.prompt)
+    assert prompts[0] == prompts[1]
+
+
 @pytest.mark.parametrize(
     ("given", "seconds"),
     [
