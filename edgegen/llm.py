@@ -9,6 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, TypeGuard, Unpack, cast, overload
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.embedding_defaults import EmbeddingDefaults
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.engine.engine import Engine
 from edgegen.engine.engine_thread import EngineThread
@@ -80,6 +81,7 @@ class LLM:
         variant = bundle.variant_with(options.kv if self.device == "cpu" else "float32")
         kv_dtype = variant.kv.array_dtype if self.device == "cpu" else "float16"
         self._embedding_size = variant.hidden_states.embedding_size if variant.hidden_states else None
+        self._embedding_defaults = bundle.embedding_defaults() if self._embedding_size else EmbeddingDefaults()
         self._runner = runner
         self._draft, self._head = draft, head
         self._builder: RequestBuilder | None = RequestBuilder(
@@ -405,17 +407,18 @@ class LLM:
         self,
         prompt: Prompt | list[str] | list[list[int]],
         *,
-        pooling: Pooling = "mean",
-        normalize: bool = True,
+        pooling: Pooling | None = None,
+        normalize: bool | None = None,
         dimensions: int | None = None,
         cancel: CancelToken | None = None,
     ) -> Embeddings:
         """The embedding of a prompt, or of each of a list of prompts: a vector that stands for what it says.
 
-        The last hidden states of the prompt's tokens are pooled: to their ``mean``, or to that of the ``last`` token.
-        ``dimensions``: keep so many, the first. ``normalize``: to length 1, so that a dot product is the cosine
-        similarity. The bundle must have been exported with ``--with-hidden``. Once ``cancel`` is cancelled, what there
-        is by then is the result (:attr:`Embeddings.complete`).
+        The last hidden states of the prompt's tokens are pooled: to their ``mean``, to that of the ``last`` token, or
+        to their ``weightedmean``, in which the n-th token counts n times. ``dimensions``: keep so many, the first.
+        ``normalize``: to length 1, so that a dot product is the cosine similarity. What is left out is as the
+        checkpoint has it, or else the normalized mean. The bundle must have been exported with ``--with-hidden``. Once
+        ``cancel`` is cancelled, what there is by then is the result (:attr:`Embeddings.complete`).
 
         Raises:
             UsageError: the bundle has no hidden states, a prompt cannot be encoded, or this is closed.
@@ -427,7 +430,13 @@ class LLM:
         from edgegen.scoring.embedder import Embedder
 
         embedder = Embedder(self._requests.encoder, self.max_context, self._embedding_size)
-        embedding = embedder.build(prompt, pooling, normalize=normalize, dimensions=dimensions)
+        own = self._embedding_defaults
+        embedding = embedder.build(
+            prompt,
+            own.pooling if pooling is None else pooling,
+            normalize=own.normalize if normalize is None else normalize,
+            dimensions=dimensions,
+        )
         return embedding.run(lambda requests: self._client.run(requests, cancel))
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgegen.bundle.base_folder import base_folder
+from edgegen.bundle.embedding_defaults import EMBEDDING, EmbeddingDefaults
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVDtype, Manifest
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
@@ -191,6 +192,19 @@ class Bundle:
         if KEY_MEANS not in self.manifest.files:
             return {}
         return self._arrays(KEY_MEANS)
+
+    def embedding_defaults(self) -> EmbeddingDefaults:
+        """How its embeddings are made where a request does not say.
+
+        Raises:
+            VerificationError: its file is not what the manifest says, or malformed.
+            BundleNotFoundError: the base of an adapter bundle is not there.
+        """
+        if self._is_of_base(EMBEDDING):
+            return self.found_base.embedding_defaults()
+        if EMBEDDING not in self.manifest.files:
+            return EmbeddingDefaults()
+        return EmbeddingDefaults.of(self.json(EMBEDDING), str(self.content / EMBEDDING))
 
     def _arrays(self, name: str) -> "Arrays":
         """The arrays of one of its own files, verified."""

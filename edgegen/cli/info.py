@@ -19,7 +19,7 @@ from edgegen.chat import ChatTemplate
 from edgegen.cli.flag import Flag, complete_bundle
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable, printable_lines
-from edgegen.errors import UsageError
+from edgegen.errors import BundleNotFoundError, UsageError
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.kernels import describe_kernels
 from edgegen.options.engine import EngineOptions
@@ -118,6 +118,7 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
                 "name": v.name,
                 "kv_dtype": v.kv.dtype,
                 "embedding_size": v.hidden_states.embedding_size if v.hidden_states else None,
+                "pooling": _pooling(bundle) if v.hidden_states else None,
                 "kv_bytes_per_token": v.kv.bytes_per_token,
                 "state_bytes_per_row": v.kv.bytes_per_row,
                 "checkpoint_bytes_per_row": checkpoint_bytes(v.kv),
@@ -214,6 +215,15 @@ def _kept(facts: Mapping[str, Any]) -> str:
     return "KV cache" if facts["kv_bytes_per_token"] else "states"
 
 
+def _pooling(bundle: Bundle) -> str | None:
+    """How embeddings are made by default; None where that is in a base that is not there."""
+    try:
+        defaults = bundle.embedding_defaults()
+    except BundleNotFoundError:
+        return None
+    return f"{defaults.pooling}{', normalized' if defaults.normalize else ''}"
+
+
 def _per_row(facts: Mapping[str, Any]) -> str:
     """What the fixed states of a sequence take, where there are any, and with their checkpoints."""
     states, checkpoints = facts["state_bytes_per_row"], facts["checkpoint_bytes_per_row"]
@@ -229,6 +239,7 @@ def _variant(facts: Mapping[str, Any]) -> str:
         room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token{_per_row(facts)}"
         cache = f"{facts['kv_dtype']} KV cache"
     embeds = f", embeddings of {facts['embedding_size']}" if facts["embedding_size"] else ""
+    embeds += f" ({facts['pooling']})" if embeds and facts["pooling"] else ""
     return f"{facts['name']} ({cache}, {room}{embeds})"
 
 

@@ -50,6 +50,10 @@ class HiddenPool:
         """Take the next tokens into account."""
         if self._pooling == "last":
             self._sum, self._tokens = hidden[-1].astype(np.float64), 1
+        elif self._pooling == "weightedmean":
+            weights = np.arange(self._tokens + 1, self._tokens + len(hidden) + 1, dtype=np.float64)
+            self._sum += weights @ hidden
+            self._tokens += len(hidden)
         else:
             self._sum += hidden.sum(axis=0, dtype=np.float64)
             self._tokens += len(hidden)
@@ -57,7 +61,8 @@ class HiddenPool:
     @property
     def vector(self) -> NDArray[np.float64]:
         """Of the tokens so far, [size]."""
-        return self._sum / self._tokens
+        of_all = self._tokens * (self._tokens + 1) / 2 if self._pooling == "weightedmean" else self._tokens
+        return self._sum / of_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,9 @@ class Embedder:
             problems += number("dimensions", dimensions, int, 1, self._size)
         if pooling not in known:
             near = did_you_mean(str(pooling), known)
-            problems.append(f"pooling: {' or '.join(map(repr, known))} expected, found {pooling!r}{near}")
+            problems.append(
+                f"pooling: {', '.join(map(repr, known[:-1]))} or {known[-1]!r} expected, found {pooling!r}{near}"
+            )
         if problems:
             raise OptionError(one_or_list(problems))
         pools, requests = list[HiddenPool](), list[Request]()

@@ -1,13 +1,13 @@
 """Embeddings: vectors that stand for texts, pooled from a model's last hidden states."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Pooling = Literal["mean", "last"]
-"""One vector of the hidden states of all tokens: their mean, or that of the last token."""
+from edgegen.bundle.embedding_defaults import Pooling
+
+__all__ = ["Embeddings", "Pooling"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from edgegen.errors import UsageError
 from edgegen.generation.cancellation import CancelToken
 from edgegen.llm import LLM
-from edgegen.scoring.embeddings import Embeddings
+from edgegen.scoring.embeddings import Embeddings, Pooling
 from edgegen.server.api_error import ApiError
 from edgegen.server.endpoint import while_connected
 from edgegen.server.error_format import error_response
@@ -42,7 +42,7 @@ REQUEST: Schema = object_of(
             "encoding_format": enum("float", "base64"),
             "dimensions": {"type": "integer", "minimum": 1},
             "user": NOTHING,
-            "pooling": enum("mean", "last"),
+            "pooling": enum(*get_args(Pooling)),
             "normalize": BOOLEAN,
         }
     ),
@@ -61,16 +61,17 @@ class EmbeddingsRequest:
 
     Attributes:
         inputs: texts, or token ids.
-        normalize: vectors have the length 1.
+        normalize: vectors have the length 1; None leaves it to the bundle.
         body: the parameters that are given, by name.
         param: the one that has the inputs.
-        truncate: what does not fit the context is left out of an input; otherwise it is an error.
+        truncate: what does not fit the context is left out of an input, but for the tokens that end one; otherwise it
+            is an error.
         keep_alive: seconds that the model stays loaded after its last request; None changes nothing.
         begin: when it was read, by :func:`time.perf_counter`.
     """
 
     inputs: tuple[str | list[int], ...]
-    normalize: bool
+    normalize: bool | None
     body: Mapping[str, Any]
     param: str = "input"
     truncate: bool = False
@@ -89,7 +90,7 @@ class EmbeddingsRequest:
                 llm.embed([])  # says how to export it
             ids = [llm.encode(one) if isinstance(one, str) else one for one in self.inputs]
             if self.truncate:
-                ids = [one[: llm.max_context] for one in ids]
+                ids = [_truncated(llm, one) for one in ids]
             tokens = sum(map(len, ids))
             if tokens > MOST_EMBEDDED_TOKENS:
                 said = (
@@ -98,7 +99,7 @@ class EmbeddingsRequest:
                 raise ApiError(400, said, param=self.param)
             found = llm.embed(
                 ids,
-                pooling=self.body.get("pooling", "mean"),
+                pooling=self.body.get("pooling"),
                 normalize=self.normalize,
                 dimensions=self.body.get("dimensions"),
                 cancel=token,
@@ -114,6 +115,15 @@ class EmbeddingsRequest:
             said = "the embedding was cancelled: the model is closed, or the client has left."
             raise ApiError(503, said, kind="server_error", code="cancelled", headers={"Retry-After": "1"})
         return found
+
+
+def _truncated(llm: LLM, ids: list[int]) -> list[int]:
+    """What fits of a text's ids; those that the tokenizer puts after one, which the last token's vector is of, stay."""
+    excess = len(ids) - llm.max_context
+    if excess <= 0:
+        return ids
+    after = llm.tokenizer.ids_after if llm.tokenizer is not None else 0
+    return [*ids[: len(ids) - after - excess], *ids[len(ids) - after :]]
 
 
 class EmbeddingsWire(Protocol):
@@ -140,7 +150,7 @@ class OpenAIEmbeddings:
 
     def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
         given = _PARAMETERS.read(body)
-        return EmbeddingsRequest(several(given["input"]), given.get("normalize", True), given)
+        return EmbeddingsRequest(several(given["input"]), given.get("normalize"), given)
 
     def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> dict[str, Any]:
         """Vectors, or the base64 of their float32 values in little-endian order."""

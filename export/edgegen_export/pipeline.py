@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from onnx import ModelProto
 
 from edgegen.bundle.arrays_file import arrays_as_bytes
 from edgegen.bundle.bundle import KEY_MEANS, Bundle
+from edgegen.bundle.embedding_defaults import EMBEDDING, EmbeddingDefaults
 from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization
-from edgegen.errors import UsageError, one_or_list
+from edgegen.errors import CheckpointError, UsageError, one_or_list
 from edgegen.evaluation.parity.measure import graph_of
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
@@ -26,6 +27,7 @@ from edgegen_export.calibration.moves import MOVES
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.companions import is_license_file
 from edgegen_export.checkpoint.weight_files import read_json_object
+from edgegen_export.embedding_defaults import embedding_defaults
 from edgegen_export.families import FAMILIES
 from edgegen_export.family_source import FamilyLoader
 from edgegen_export.generation_config import generation_config
@@ -140,6 +142,7 @@ def export(
             progress.warn(warning)
         tokenizer[TOKENIZER] = quick_to_read(tokenizer[TOKENIZER])
         tokenizer |= compiled_form(tokenizer[TOKENIZER])
+    embedding = embedding_defaults(checkpoint, progress.warn) if with_hidden else None
     preflight.check_target()
 
     with (
@@ -172,6 +175,10 @@ def export(
         progress.stage(writing(scheme))
         states, recipe = _write_graphs(writer, model, prepared, hidden, draft, progress)
         writer.add(GENERATION_CONFIG, to_json(settings))
+        if hidden is not None and not with_hidden:
+            embedding = _unless_refused(checkpoint, progress)
+        if embedding is not None:
+            writer.add(EMBEDDING, to_json(asdict(embedding)))
         if recipe.smoothing:
             writer.add(MOVES, arrays_as_bytes(prepared.moves.arrays))
         if prepared.key_means:
@@ -240,6 +247,15 @@ def _loader(
     if problems:
         raise UsageError(one_or_list(problems))
     return TraceLoader(ROUNDED[scheme], max_context, progress)
+
+
+def _unless_refused(checkpoint: Checkpoint, progress: ExportProgress) -> EmbeddingDefaults | None:
+    """How embeddings are made of hidden states that are there for proposals; where that is refused, a warning."""
+    try:
+        return embedding_defaults(checkpoint, progress.warn)
+    except CheckpointError as error:
+        progress.warn(f"embeddings of this bundle are means, as the checkpoint's own are refused: {error}")
+        return None
 
 
 def generation_settings(

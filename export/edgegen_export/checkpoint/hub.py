@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from edgegen.errors import HubError, first_line
 from edgegen.system import is_portable
-from edgegen_export.checkpoint.companions import is_license_file, is_tokenizer_file
+from edgegen_export.checkpoint.companions import is_embedding_file, is_license_file, is_tokenizer_file
 from edgegen_export.checkpoint.download_watch import watching
 from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.quantization_config import MODELOPT_FILE
@@ -158,9 +158,8 @@ def _downloading(name: str, sizes: Mapping[str, int | None]) -> str:
 
 def _small(names: Iterable[str]) -> list[str]:
     """The small files that go along with the weights, but for those that not every system can have."""
-    return sorted(
-        n for n in names if n in _CONFIGS or ((is_tokenizer_file(n) or is_license_file(n)) and is_portable(n))
-    )
+    kinds = (is_tokenizer_file, is_license_file, is_embedding_file)
+    return sorted(n for n in names if n in _CONFIGS or (any(belongs(n) for belongs in kinds) and is_portable(n)))
 
 
 def _wanted(

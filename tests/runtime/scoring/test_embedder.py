@@ -65,6 +65,9 @@ class TestVectors:
         np.testing.assert_allclose(found.vectors, [states(ids).mean(axis=0) for ids in texts], rtol=1e-5, atol=1e-6)
         last = llm.embed(texts, pooling="last", normalize=False)
         np.testing.assert_allclose(last.vectors, [states(ids)[-1] for ids in texts], rtol=1e-6)
+        weighted = llm.embed(texts, pooling="weightedmean", normalize=False)
+        meant = [np.average(states(ids), axis=0, weights=np.arange(1, len(ids) + 1)) for ids in texts]
+        np.testing.assert_allclose(weighted.vectors, meant, rtol=1e-5, atol=1e-6)
         assert (found.prompt_tokens, found.complete) == (sum(lengths), True)
         assert max(tokens for _, tokens in graphs.runs) <= max(chunk, 3)
         assert {phase for phase, _ in graphs.runs} == {"prefill"}
@@ -192,7 +195,7 @@ class TestRefused:
         with pytest.raises(OptionError) as caught:
             llm.embed("Once", **wrong)
         said = str(caught.value)
-        assert "pooling: 'mean' or 'last' expected, found 'mena' (did you mean 'mean'?)" in said
+        assert "pooling: 'mean', 'last' or 'weightedmean' expected, found 'mena' (did you mean 'mean'?)" in said
         assert "normalize: True or False expected, found 1" in said
         assert f"dimensions: must be between 1 and {HIDDEN_SIZE}, found {HIDDEN_SIZE + 1}" in said
         assert graphs.runs == []
