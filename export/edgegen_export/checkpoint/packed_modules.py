@@ -26,6 +26,7 @@ _MARKS = ("qweight", "qzeros", "g_idx")
 
 _SCALES = ("float16", "bfloat16", "float32")
 
+_LEFT_OUT = f"is quantized, and a rule of {SETTINGS}.dynamic leaves it out"
 _SHOWN = 12
 """Problems that a message lists."""
 
@@ -71,7 +72,8 @@ def unpacked(checkpoint: Checkpoint, names: BaseNames, warn: Callable[[str], Non
     for module in modules:
         if f"{module}.weight" in tensors:
             problems.append(f"{module}: has a weight beside its qweight")
-        parts = _parts(tensors, module, packing)
+        own = packing.of(module)
+        parts = [f"{module}: {_LEFT_OUT}"] if own is None else _parts(tensors, module, own)
         if isinstance(parts, list):
             problems += parts
             continue

@@ -7,13 +7,14 @@ consecutive inputs in a word, and the zeros of consecutive outputs; in its first
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import did_you_mean
+from edgegen_export.checkpoint.packing_rules import PackingRule, read_rules
 
 SETTINGS = "quantization_config"
 WORD = 32
@@ -25,6 +26,7 @@ MXFP4_BLOCK = 32
 _METHODS = ("gptq", "awq", "mxfp4")
 _GPTQ_BITS = (2, 3, 4, 8)
 _GPTQ_FORMATS = ("gptq", "gptq_v2")
+_DYNAMIC = "dynamic"
 _AWQ_BITS = (4,)
 _AWQ_FORMATS = ("gemm",)
 _AWQ_PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7])
@@ -37,7 +39,8 @@ Codes = NDArray[np.uint8]
 class Packing:
     """``group_size``: how many columns share a scale and a zero; None stands for all of a row.
 
-    ``zeros_less_one``: so they are stored. ``symmetric``: the config says that all zeros are in the middle.
+    ``zeros_less_one``: so they are stored. ``symmetric``: the config says that all zeros are in the middle. ``rules``:
+    what differs for some modules, the first that names one deciding.
     """
 
     method: Literal["gptq", "awq", "mxfp4"]
@@ -45,6 +48,11 @@ class Packing:
     group_size: int | None
     zeros_less_one: bool = False
     symmetric: bool = False
+    rules: tuple[tuple[PackingRule, "Packing | None"], ...] = ()
+
+    def of(self, module: str) -> "Packing | None":
+        """How ``module`` is packed; None where the config says that it is not quantized."""
+        return next((packing for rule, packing in self.rules if rule.names(module)), self)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -123,6 +131,24 @@ def read_packing(settings: object) -> Packing | list[str]:
         near = did_you_mean(method, _METHODS) if isinstance(method, str) else ""
         read = "gptq, awq and mxfp4 are read"
         return [f"{SETTINGS}.quant_method = {method!r}: {read}{near}; export the original checkpoint"]
+    whole = _read_settings(found, method, SETTINGS)
+    name = f"{SETTINGS}.{_DYNAMIC}"
+    rules = read_rules(found.get(_DYNAMIC), name)
+    problems = [*(whole if isinstance(whole, list) else ()), *(rules if isinstance(rules, list) else ())]
+    if isinstance(whole, list) or isinstance(rules, list):
+        return problems
+    packings = list[tuple[PackingRule, Packing | None]]()
+    for rule in rules:
+        own = rule.settings and _read_settings({**found, **rule.settings}, method, f"{name}[{rule.pattern!r}]")
+        if isinstance(own, list):
+            problems += own
+        else:
+            packings.append((rule, None if rule.settings is None else own or whole))
+    return problems or replace(whole, rules=tuple(packings))
+
+
+def _read_settings(found: Mapping[str, Any], method: Literal["gptq", "awq"], name: str) -> Packing | list[str]:
+    """What settings under ``name`` say, without the rules of single modules."""
     is_gptq = method == "gptq"
     stored_as = found.get("checkpoint_format") if is_gptq else found.get("version") or found.get("checkpoint_format")
     stored_as = str(stored_as or ("gptq" if is_gptq else "gemm")).lower()
@@ -132,14 +158,14 @@ def read_packing(settings: object) -> Packing | list[str]:
     known_bits, formats = (_GPTQ_BITS, _GPTQ_FORMATS) if is_gptq else (_AWQ_BITS, _AWQ_FORMATS)
     problems: list[str] = []
     if type(bits) is not int or bits not in known_bits:
-        problems.append(f"{SETTINGS}.bits = {bits!r}: {method} is read with {' or '.join(map(str, known_bits))} bits")
+        problems.append(f"{name}.bits = {bits!r}: {method} is read with {' or '.join(map(str, known_bits))} bits")
     if type(group_size) is not int or (group_size < 1 and group_size != -1):
-        problems.append(f"{SETTINGS}.group_size = {group_size!r}: a positive whole number expected, or -1")
+        problems.append(f"{name}.group_size = {group_size!r}: a positive whole number expected, or -1")
     if stored_as not in formats:
         kind = "checkpoint_format" if is_gptq else "version"
-        problems.append(f"{SETTINGS}.{kind} = {stored_as!r}: {method} is read in the format {' or '.join(formats)}")
+        problems.append(f"{name}.{kind} = {stored_as!r}: {method} is read in the format {' or '.join(formats)}")
     if found.get("pack_dtype") not in (None, "int32"):
-        problems.append(f"{SETTINGS}.pack_dtype = {found['pack_dtype']!r}: codes are read from int32 words")
+        problems.append(f"{name}.pack_dtype = {found['pack_dtype']!r}: codes are read from int32 words")
     if problems:
         return problems
     return Packing(

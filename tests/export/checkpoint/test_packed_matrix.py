@@ -1,6 +1,7 @@
 """Packed matrices read back: against values computed one by one from what was packed."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -322,3 +323,91 @@ def test_config_and_tensors_must_agree_that_it_is_quantized(tmp_path: Path) -> N
     arrays = {f"a.{part}": array for part, array in packed(matrix_of(Recipe()), "gptq").items()}
     message = refusal(tmp_path, arrays, None)
     assert "a is quantized, and config.json has no quantization_config that says how" in message
+
+
+# Settings of single modules.
+
+PLAIN = Recipe("gptq", 4, 32)
+DYNAMIC = {
+    "-:.*k_proj": {},
+    r"+:.*\.1\.mlp\.down_proj": {"bits": 8, "group_size": 64, "sym": False, "desc_act": True},
+    r".*\.(mlp|self_attn)\.down_proj": {"bits": 2},
+    r"+:model\.layers\.[0-9]+\.mlp": {"bits": 3, "group_size": -1},
+    "lm_head": {},
+}
+OWN = {
+    "model.layers.0.self_attn.q_proj": PLAIN,
+    "model.layers.0.mlp.down_proj": Recipe("gptq", 2, 32),
+    "model.layers.1.mlp.down_proj": Recipe("gptq", 8, 64, shuffled=True),
+    "model.layers.1.mlp.up_proj": Recipe("gptq", 3, -1),
+    "model.layers.11.mlp.up_proj": Recipe("gptq", 3, -1),
+    "vision.model.layers.1.mlp.up_proj": PLAIN,  # an expression begins where the name does
+    "lm_head": PLAIN,
+}
+
+
+def test_modules_have_settings_of_their_own(tmp_path: Path) -> None:
+    matrices = {module: matrix_of(recipe) for module, recipe in OWN.items()}
+    arrays = {f"{m}.{part}": array for m, one in matrices.items() for part, array in packed(one, "gptq").items()}
+    bare = np.arange(12, dtype=np.float16).reshape(3, 4)
+    arrays["model.layers.0.self_attn.k_proj.weight"] = bare
+    tensors = opened(tmp_path, arrays, PLAIN.settings() | {"dynamic": DYNAMIC})
+    for module, matrix in matrices.items():
+        np.testing.assert_array_equal(tensors[f"{module}.weight"].read(), matrix.values(), err_msg=module)
+    np.testing.assert_array_equal(tensors["model.layers.0.self_attn.k_proj.weight"].read(), bare)
+
+
+@given(st.lists(st.sampled_from(["-:", "+:", ""]), min_size=1, max_size=4), st.data())
+def test_the_first_expression_that_names_a_module_decides(marks: list[str], data: st.DataObject) -> None:
+    module = "model.layers.7.mlp.up_proj"
+    patterns = data.draw(st.lists(st.sampled_from(PATTERNS), min_size=len(marks), max_size=len(marks), unique=True))
+    sizes = [32 * (i + 1) for i in range(len(marks))]
+    rules = {mark + pattern: {"group_size": size} for mark, pattern, size in zip(marks, patterns, sizes, strict=True)}
+    packing = read_packing(PLAIN.settings() | {"dynamic": rules, "group_size": 1024})
+    assert isinstance(packing, Packing), packing
+    # As GPTQModel's dynamic_get reads it.
+    expected: int | None = 1024
+    for key, settings_ in rules.items():
+        if re.match(key.removeprefix("-:").removeprefix("+:"), module):
+            expected = None if key.startswith("-:") else settings_["group_size"]
+            break
+    found = packing.of(module)
+    assert (found and found.group_size) == expected
+
+
+PATTERNS = [
+    r".*up_proj", r"model\.layers\.7\.", r"model\.layers\.(7|8)\..*", r".*\.mlp\.(?:up|gate)_proj$", r"up_proj",
+    r"(.*\.)+up_proj", r"model\.layers\.[0-6]\.", r"layers", r"^model.*mlp$", r"model\.layers\.\d+\.mlp\.up_proj",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "fault"),
+    [
+        ([".*"], r"dynamic: an object of regular expressions expected, found \['\.\*'\]"),
+        ({".*": 4}, r"dynamic\['\.\*'\] = 4: an object expected"),
+        ({"(a": {}}, r"dynamic\['\(a'\]: not a regular expression"),
+        ({"+:(?!a)b": {}}, r"dynamic\['\+:\(\?!a\)b'\]: cannot be used"),
+        ({".*": {"bits": 5}}, r"dynamic\['\.\*'\]\.bits = 5: gptq is read with 2 or 3 or 4 or 8 bits"),
+        ({".*": {"adapter": {}}}, r"dynamic\['\.\*'\]\.adapter: not understood, and it may change the result"),
+        ({".*": {"group_sise": 8}}, r"group_sise: not understood.* \(did you mean 'group_size'\?\)"),
+        ({f"m{i}": {} for i in range(1001)}, "at most 1000 regular expressions expected, found 1001"),
+        ({f"(m|{i})": {} for i in range(65)}, "65 expressions have groups, alternatives or more than 3 repetitions"),
+    ],
+)
+def test_rules_that_are_not_read_are_said(dynamic: Any, fault: str) -> None:
+    found = read_packing(PLAIN.settings() | {"dynamic": dynamic})
+    assert isinstance(found, list)
+    assert re.search(fault, found[0])
+
+
+def test_a_module_that_a_rule_leaves_out_must_not_be_packed(tmp_path: Path) -> None:
+    arrays = {f"a.{part}": array for part, array in packed(matrix_of(PLAIN), "gptq").items()}
+    message = refusal(tmp_path, arrays, PLAIN.settings() | {"dynamic": {"-:a": {}}})
+    assert "a: is quantized, and a rule of quantization_config.dynamic leaves it out" in message
+
+
+def test_a_rule_takes_time_that_is_linear_in_a_name() -> None:
+    packing = read_packing(PLAIN.settings() | {"dynamic": {"(a|a)+b": {}, "(?:(?:a*)*)*c": {}}})
+    assert isinstance(packing, Packing)
+    assert packing.of("a" * 500) is packing
