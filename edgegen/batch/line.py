@@ -13,7 +13,16 @@ from typing import Any, Literal, cast
 from edgegen.batch.input import LONGEST_LINE, InputLine
 from edgegen.chat import Conversation
 from edgegen.errors import OptionError, did_you_mean
-from edgegen.openai.request import each_problem, from_json, read_chat, settings_of, whole
+from edgegen.openai.request import (
+    RENAMED,
+    RENAMED_THINKING,
+    each_problem,
+    from_json,
+    in_words_of,
+    read_chat,
+    settings_of,
+    whole,
+)
 from edgegen.openai.schema import CHAT, CHAT_OWN, COMPLETION, URLS, fitting
 from edgegen.options.generation import THINKING_OPTIONS, GenerationOptions
 from edgegen.strict_json import json_object
@@ -115,7 +124,10 @@ class _Reader:
             else None
         )
         form: Form = "chat" if asked == CHAT else "completion"
-        return self._line(form, names, prompt, settings_of(body, asked, problems))
+        said, renamed = len(problems), {**RENAMED, **RENAMED_THINKING}
+        line = self._line(form, names, prompt, settings_of(body, asked, problems))
+        problems[said:] = [in_words_of(body, renamed, problem) for problem in problems[said:]]
+        return replace(line, problems=tuple(problems))
 
     def _line(
         self,

@@ -3,7 +3,8 @@
 The wire is that of https://platform.openai.com/docs/api-reference/batch (the request input object).
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, cast
 
 from edgegen.chat import Conversation
@@ -115,6 +116,14 @@ def each_problem(error: Exception) -> list[str]:
     """The problems that a message tells, one by one, without a full stop."""
     head, *listed = str(error).split("\n  - ")
     return [problem.removesuffix(".") for problem in listed or [head]]
+
+
+def in_words_of(body: Container[str], renamed: Mapping[str, str], message: str) -> str:
+    """A message about options, under the names that a body has for them; ``renamed``: options by those names."""
+    for name, option in renamed.items():
+        if name in body and option not in body:
+            message = re.sub(rf"\b{option}\b", name, message)
+    return message
 
 
 UNLIMITED = 2**31 - 1

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from edgegen.errors import OptionError
 from edgegen.llm import LLM
-from edgegen.openai.request import UNLIMITED
+from edgegen.openai.request import UNLIMITED, in_words_of
 from edgegen.options.generation import SAMPLING_OPTIONS, GenerationOptions
 from edgegen.options.kinds import Functions
 from edgegen.options.table import GENERATION_OPTIONS
@@ -104,11 +104,7 @@ class RequestSettings:
 
     def error(self, message: str) -> ApiError:
         """The error of a message that begins with an option's name, under the name that the body has for it."""
-        aliases = {
-            option: name for name, option in self.renamed.items() if name in self.body and option not in self.body
-        }
-        for option, name in aliases.items():
-            message = re.sub(rf"\b{option}\b", name, message)
+        message = in_words_of(self.body, self.renamed, message)
         found = re.search(r"\w+", message.partition("\n  - ")[2] or message)
         named = found is not None and found[0] in self.body
         return ApiError(400, message, param=found[0] if found and named else None)

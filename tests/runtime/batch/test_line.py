@@ -135,6 +135,11 @@ class TestOpenAIsFormat:
             "What is 2+2?",
         ]
 
+    def test_what_is_wrong_is_told_in_its_words(self) -> None:
+        body = {"prompt": "a", "max_tokens": 0, "n": "two", "stop": [""]}
+        line = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": body}
+        assert [problem.partition(":")[0] for problem in parse(line).problems] == ["max_tokens", "stop", "n"]
+
     def test_its_settings_are_options(self) -> None:
         body = {
             "max_completion_tokens": 5,
@@ -195,7 +200,7 @@ class TestOpenAIsFormat:
                     "stream: True is not supported: leave it out",
                     "best_of: 3 is not supported: leave it out",
                     "prompt: one text or one list of token ids expected, found ['a', 'b']",
-                    "max_new_tokens: must be at least 1, found 0",
+                    "max_tokens: must be at least 1, found 0",
                 ],
             ),
             (
