@@ -61,6 +61,7 @@ FILES = {
     "test_docstrings.py": "unit",
     "test_layout.py": "unit",
     "test_levels.py": "unit",
+    "test_reported.py": "unit",
 }
 
 FOLDERS = {
