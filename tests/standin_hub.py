@@ -9,7 +9,8 @@ import json
 import os
 import re
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,6 +30,15 @@ class Request(NamedTuple):
     path: str
 
 
+class Answer(NamedTuple):
+    """An answer as it is about to be sent. With a ``Transfer-Encoding`` among the headers it comes in chunks."""
+
+    request: Request
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
 class StandInHub:
     """A hub at ``url``, in a thread, while the context lasts.
 
@@ -36,7 +46,7 @@ class StandInHub:
     ``aliases``: old id → id, answered by a redirect as after a rename. ``private`` ids need ``token``, and so
     do the files, but not the listing, of ``gated`` ones. ``down`` (settable at any time) makes every answer
     that HTTP status, an error. ``stalls_after`` (too) is how many bytes of a large file are sent before nothing more
-    comes until the hub stops, and ``stalled`` is set then.
+    comes until the hub stops, and ``stalled`` is set then. ``lie`` (too) may change any answer.
 
     ``requests`` lists all requests, ``downloads`` the files whose content was sent, as ``"org/name/file"``;
     ``ranges`` the first bytes that were asked for of large files; ``tokens_at_store`` counts the tokens that were
@@ -59,6 +69,7 @@ class StandInHub:
         self.token = token
         self.down: int | None = None
         self.stalls_after: int | None = None
+        self.lie: Callable[[Answer], Answer] = lambda answer: answer
         self.stalled, self._stopped = threading.Event(), threading.Event()
         self.ranges: list[int] = []
         self.requests: list[Request] = []
@@ -259,10 +270,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(206, content[start:stop], headers)
 
     def _send(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        request = Request(self.command, unquote(urlsplit(self.path).path))
+        _, status, body, headers = self.hub.lie(Answer(request, status, body, headers or {}))
         self.send_response(status)
-        for name, value in (headers or {}).items():
+        for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
+        if "Transfer-Encoding" in headers:
+            body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+        elif "Content-Length" not in headers:
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command == "HEAD":
             return
@@ -270,7 +286,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[:sent])
             self.hub.stall()
         else:
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # who asked has read enough
+                self.wfile.write(body)
 
 
 def _files(folder: Path) -> list[str]:

@@ -71,6 +71,7 @@ def test_a_pulled_model_is_served_at_once(
     statuses = [one.status for one in said]
     assert statuses[0] == "pulling manifest"
     assert statuses[-2:] == ["verifying sha256 digest", "success"]
+    assert statuses.count("verifying sha256 digest") == 2  # of the download, and of the bundle that was made of it
     (size,) = {one.total for one in said if one.digest}
     assert [one.completed for one in said if one.digest][-1] == size > 0
     assert f"{NAME}-int8:latest" in [model.model for model in client.list().models]

@@ -18,8 +18,7 @@ from edgegen.server.wire import JSON_LINES, Event
 FIRST, SUCCESS = {"status": "pulling manifest"}, {"status": "success"}
 
 _VERIFYING = "verifying"
-_WORDS = {_VERIFYING: "verifying sha256 digest"}
-"""Stages that clients know by ollama's words."""
+"""What a stage begins with that clients know by ollama's words: of a download, and then of the bundle."""
 
 
 class PullAnswer(Response):
@@ -73,7 +72,8 @@ class PullAnswer(Response):
 
 def _line(progress: PullProgress) -> dict[str, Any]:
     """A line of progress; ``digest`` is the downloaded file's."""
-    line: dict[str, Any] = {"status": _WORDS.get(progress.stage, progress.stage)}
+    verifies = progress.stage.partition(" ")[0] == _VERIFYING
+    line: dict[str, Any] = {"status": "verifying sha256 digest" if verifies else progress.stage}
     if progress.sha256 is not None:
         line["digest"] = f"sha256:{progress.sha256}"
     if progress.total is not None:

@@ -3,10 +3,12 @@
 huggingface_hub reads HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE itself, when it is first needed.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +17,16 @@ from edgegen.errors import HubError, first_line
 from edgegen.system import is_portable
 from edgegen_export.checkpoint.companions import is_embedding_file, is_license_file, is_tokenizer_file
 from edgegen_export.checkpoint.download_watch import watching
+from edgegen_export.checkpoint.hub_answers import (
+    HubAnswers,
+    HubFile,
+    checked_answers,
+    discard_parts,
+    is_sha256,
+    is_word,
+    refusal,
+    verify_content,
+)
 from edgegen_export.checkpoint.listing import Listing
 from edgegen_export.checkpoint.quantization_config import MODELOPT_FILE
 from edgegen_export.checkpoint.refusal import adapter_refusal, no_adapter_refusal, weights_refusal
@@ -34,6 +46,20 @@ from edgegen_export.checkpoint.weight_files import (
 
 _LONG_BYTES = 5_000_000
 """Of a file from which on its download has a bar."""
+
+_MOST_SMALL_BYTES = 256_000_000
+"""Of a file that is no weights; a tokenizer of 262,144 tokens has 35 MB."""
+
+_MOST_BYTES = 1 << 50
+"""Of any file."""
+
+_MOST_MOVES = 3
+"""Times that a branch may move while its files are fetched."""
+
+VERIFYING = "verifying"
+"""What a stage begins with in which a download is compared with its SHA-256."""
+
+_WEIGHTS_SUFFIXES = (".safetensors", ".gguf")
 
 _CONFIGS = frozenset({"config.json", "generation_config.json", MODELOPT_FILE})
 
@@ -72,44 +98,55 @@ def fetch(
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
-    with _quiet() as bar:
-        try:
-            # First, since it fails at once: file downloads are tried again for half a minute.
-            commit, sizes, hashes = _list_files(repo, revision)
-        except Exception as error:  # of whichever HTTP client this version uses
-            return _cached(repo, revision, gguf_file, error, progress)
-        gguf = find_gguf(sizes, gguf_file, repo)
-        if gguf is None and "config.json" not in sizes:
-            adapter = _download(repo, ADAPTER_CONFIG, revision) if ADAPTER_CONFIG in sizes else None
-            found = f"{repo} has no config.json (found: {listed(sorted(sizes)) or 'nothing'})"
-            raise HubError(adapter_refusal(sizes, repo, adapter) or found)
+    at = revision
+    with _quiet() as bar, checked_answers(repo) as answers:
+        for moves in range(_MOST_MOVES):
+            try:
+                # First, since it fails at once: file downloads are tried again for half a minute.
+                listed_files = _list_files(repo, at)
+            except HubError:
+                raise
+            except Exception as error:  # of whichever HTTP client this version uses
+                return _cached(repo, at, gguf_file, error, progress)
+            downloads = _Downloads(repo, listed_files, answers, bar, progress, on_download, verify_all=moves > 0)
+            found = _fetch_listed(downloads, at, gguf_file, check_config, check_download)
+            if isinstance(found, Snapshot):
+                return found
+            at = found
+    raise _moving(repo)
 
-        def download(name: str, at: str | None) -> Path:
-            """The snapshot's folder, once the file is in it."""
-            watch: AbstractContextManager[None] = nullcontext()
-            if not _is_cached(repo, name, commit):
-                progress(_downloading(name, sizes))
-                if (sha256 := hashes.get(name)) and (size := sizes[name]):
-                    watch = watching(_blobs(repo), sha256, size, partial(on_download, name, sha256))
-            with bar(sizes[name]), watch:
-                return _download(repo, name, at).parents[name.count("/")]
 
-        def check(weights: Collection[str]) -> None:
-            absent = [name for name in weights if not _is_cached(repo, name, commit)]
-            check_download(_cache_folder(), sum(sizes[name] or 0 for name in absent))
+def _fetch_listed(
+    downloads: "_Downloads",
+    revision: str | None,
+    gguf_file: str | None,
+    check_config: Callable[[Mapping[str, Any]], object],
+    check_download: CheckDownload,
+) -> Snapshot | str:
+    """The needed files of what was listed; another commit, where the hub sent a file of that one."""
+    repo, commit, sizes = downloads.repo, downloads.files.commit, downloads.files.sizes
+    gguf = find_gguf(sizes, gguf_file, repo)
+    if gguf is None and "config.json" not in sizes:
+        adapter = downloads.get(ADAPTER_CONFIG, revision) if ADAPTER_CONFIG in sizes else None
+        found = f"{repo} has no config.json (found: {listed(sorted(sizes)) or 'nothing'})"
+        raise HubError(adapter_refusal(sizes, repo, adapter) or found)
 
-        if gguf is not None:
-            check(gguf_parts(gguf))
-        # By the revision's name, so that the cache knows the name when it is offline.
-        first = "config.json" if gguf is None else next(iter([*_small(sizes), gguf]))
-        path = download(first, revision)
-        if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
-            return fetch(repo, path.name, gguf_file, progress, check_config, check_download, on_download)
-        if gguf is None:
-            check_config(read_json_object(path / "config.json"))
-        for name in [*_small(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes, check):
-            download(name, commit)
-        return Snapshot(Listing.read(path), commit, gguf)
+    def check(weights: Collection[str]) -> None:
+        absent = [name for name in weights if not _is_cached(repo, name, commit)]
+        check_download(_cache_folder(), sum(sizes[name] or 0 for name in absent))
+
+    if gguf is not None:
+        check(gguf_parts(gguf))
+    # By the revision's name, so that the cache knows the name when it is offline.
+    first = "config.json" if gguf is None else next(iter([*_small(sizes), gguf]))
+    path = downloads.get(first, revision).parents[first.count("/")]
+    if path.name != commit:  # the branch moved meanwhile, or an older commit in the cache had to serve
+        return path.name
+    if gguf is None:
+        check_config(read_json_object(path / "config.json"))
+    for name in [*_small(sizes), *gguf_parts(gguf)] if gguf else _wanted(repo, path, sizes, check):
+        downloads.get(name, commit)
+    return Snapshot(Listing.read(path), commit, gguf)
 
 
 def fetch_adapter(
@@ -121,25 +158,84 @@ def fetch_adapter(
 ) -> Snapshot:
     """As ``fetch``, of an adapter's repository: its config, which may be refused, its tokenizer and its weights."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    with _quiet() as bar:
+    at = revision
+    with _quiet() as bar, checked_answers(repo) as answers:
+        for moves in range(_MOST_MOVES):
+            try:
+                files = _list_files(repo, at)
+            except HubError:
+                raise
+            except Exception as error:
+                return _cached_adapter(repo, at, error, progress)
+            if refused := no_adapter_refusal(files.sizes, repo, hub=True):
+                raise HubError(refused)
+            downloads = _Downloads(repo, files, answers, bar, progress, verify_all=moves > 0)
+            path = downloads.get(ADAPTER_CONFIG, at, told=False).parent
+            if path.name != files.commit:
+                at = path.name
+                continue
+            check_config(read_json_object(path / ADAPTER_CONFIG))
+            if not _is_cached(repo, ADAPTER_WEIGHTS, files.commit):
+                check_download(_cache_folder(), files.sizes[ADAPTER_WEIGHTS] or 0)
+            for name in (*sorted(filter(is_tokenizer_file, files.sizes)), ADAPTER_WEIGHTS):
+                downloads.get(name, files.commit)
+            return Snapshot(Listing.read(path), files.commit, None)
+    raise _moving(repo)
+
+
+def _moving(repo: str) -> HubError:
+    return refusal(f"{repo}: the hub sends files of another commit each time")
+
+
+class _Listed(NamedTuple):
+    """A revision's commit, every file name in it with its size where the hub tells it, and the SHA-256 of large
+    files."""
+
+    commit: str
+    sizes: Mapping[str, int | None]
+    hashes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Downloads:
+    """Fetches ``files`` of a repository's listing into the cache, and compares each that was not there with it.
+
+    ``verify_all``: those that were there too, since they may have come before this listing did.
+    """
+
+    repo: str
+    files: _Listed
+    answers: HubAnswers
+    bar: Bar
+    progress: Callable[[str], None]
+    on_download: OnDownload = lambda _file, _sha256, _done, _total: None
+    verify_all: bool = False
+
+    def get(self, name: str, revision: str | None, *, told: bool = True) -> Path:
+        """The file in the cache, once it is there; ``told``: the download is a stage."""
+        known = _is_cached(self.repo, name, self.files.commit)
+        file = HubFile(name, self.files.commit, self.files.sizes.get(name), self.files.hashes.get(name))
+        if not name.endswith(_WEIGHTS_SUFFIXES) and (file.size or 0) > _MOST_SMALL_BYTES:
+            raise refusal(f"{self.repo}: the hub lists {name} with {file.size} bytes, which no such file has")
+        watch: AbstractContextManager[None] = nullcontext()
+        if told and not known:
+            self.progress(_downloading(name, file.size))
+            if file.sha256 and file.size:
+                on_download = partial(self.on_download, name, file.sha256)
+                watch = watching(_blobs(self.repo), file.sha256, file.size, on_download)
         try:
-            commit, sizes, _ = _list_files(repo, revision)
-        except Exception as error:
-            return _cached_adapter(repo, revision, error, progress)
-        if refusal := no_adapter_refusal(sizes, repo, hub=True):
-            raise HubError(refusal)
-        path = _download(repo, ADAPTER_CONFIG, revision).parent
-        if path.name != commit:
-            return fetch_adapter(repo, progress, check_config, check_download, path.name)
-        check_config(read_json_object(path / ADAPTER_CONFIG))
-        if not _is_cached(repo, ADAPTER_WEIGHTS, commit):
-            check_download(_cache_folder(), sizes[ADAPTER_WEIGHTS] or 0)
-        for name in (*sorted(filter(is_tokenizer_file, sizes)), ADAPTER_WEIGHTS):
-            if not _is_cached(repo, name, commit):
-                progress(_downloading(name, sizes))
-                with bar(sizes[name]):
-                    _download(repo, name, commit)
-        return Snapshot(Listing.read(path), commit, None)
+            with self.bar(file.size), watch, self.answers.of(file):
+                path = _download(self.repo, name, revision)
+        except HubError:
+            if file.is_refused:
+                discard_parts(_blobs(self.repo), file)
+            raise
+        is_listed = path.parents[name.count("/")].name == self.files.commit
+        if file.sha256 is not None and (self.verify_all or not (known and is_listed)):
+            if told:
+                self.progress(f"{VERIFYING} {name}")
+            verify_content(path, self.repo, file)
+        return path
 
 
 def _cached_adapter(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
@@ -152,8 +248,8 @@ def _cached_adapter(repo: str, revision: str | None, error: Exception, progress:
     return Snapshot(listing, folder.name, None)
 
 
-def _downloading(name: str, sizes: Mapping[str, int | None]) -> str:
-    return f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if (size := sizes[name]) else "")
+def _downloading(name: str, size: int | None) -> str:
+    return f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if size else "")
 
 
 def _small(names: Iterable[str]) -> list[str]:
@@ -163,7 +259,7 @@ def _small(names: Iterable[str]) -> list[str]:
 
 
 def _wanted(
-    repo: str, folder: Path, names: dict[str, int | None], check: Callable[[Collection[str]], None]
+    repo: str, folder: Path, names: Mapping[str, int | None], check: Callable[[Collection[str]], None]
 ) -> Iterator[str]:
     """The files to have, the small ones first; an index is fetched on the way to the shards that it names. ``check``
     hears the files of weights before the first of them."""
@@ -228,6 +324,8 @@ def _download(repo: str, name: str, revision: str | None) -> Path:
         raise HubError(f"{repo} has its model in {name!r}, which is no file name on every system")
     try:
         return Path(hf_hub_download(repo, name, revision=revision))
+    except HubError:
+        raise
     except Exception as error:
         raise HubError(f"{name}: {_explain(error, repo, revision)}") from error
 
@@ -251,15 +349,28 @@ def _is_cached(repo: str, name: str, commit: str) -> bool:
     return isinstance(try_to_load_from_cache(repo, name, revision=commit), str)
 
 
-def _list_files(repo: str, revision: str | None) -> tuple[str, dict[str, int | None], dict[str, str]]:
-    """The commit of a revision, every file name in it with its size where the hub tells it, and the SHA-256 of large
-    files."""
+def _list_files(repo: str, revision: str | None) -> _Listed:
+    """What a revision has. Raises ``HubError`` for a listing that says what cannot be."""
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=30)
-    files = info.siblings or ()
-    hashes = {file.rfilename: file.lfs.sha256 for file in files if file.lfs}
-    return info.sha or "", {file.rfilename: file.size for file in files}, hashes
+    files: Any = info.siblings or ()
+    commit: Any = info.sha
+    if not isinstance(commit, str) or not is_word(commit):
+        raise refusal(f"{repo}: the hub lists the commit {commit!r:.100}, which is no plain word")
+    sizes, hashes = dict[str, int | None](), dict[str, str]()
+    for file in files:
+        name, size, sha256 = file.rfilename, file.size, file.lfs.sha256 if file.lfs else None
+        if not isinstance(name, str):
+            raise refusal(f"{repo}: the hub lists a file with the name {name!r:.100}")
+        if size is not None and (type(size) is not int or not 0 <= size < _MOST_BYTES):
+            raise refusal(f"{repo}: the hub lists {name[:100]!r} with the size {size!r:.100}")
+        if sha256 is not None:
+            if not isinstance(sha256, str) or not is_sha256(sha256):
+                raise refusal(f"{repo}: the hub lists {name[:100]!r} with the SHA-256 {sha256!r:.100}")
+            hashes[name] = sha256
+        sizes[name] = size
+    return _Listed(commit, sizes, hashes)
 
 
 def _explain(error: Exception, repo: str, revision: str | None) -> str:
@@ -286,6 +397,10 @@ def _explain(error: Exception, repo: str, revision: str | None) -> str:
         return f"{endpoint} answered HTTP {status} for {at}: try again later, or export a local folder"
     if isinstance(error, errors.FileMetadataError) or isinstance(error.__cause__, errors.FileMetadataError):
         return f"{endpoint} does not answer as a model hub: check HF_ENDPOINT and the proxy"
+    if isinstance(
+        error, json.JSONDecodeError | UnicodeError | LookupError | TypeError | AttributeError | RecursionError
+    ):
+        return f"{endpoint} does not answer as a model hub ({first_line(error)}): check HF_ENDPOINT and the proxy"
     if isinstance(error, errors.LocalEntryNotFoundError) or _is_network(error):
         return (
             f"{endpoint} cannot be reached and {at} is not in the cache: check the network, or export a "
