@@ -3,9 +3,13 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from reprlib import repr as shortened
 from typing import Self
 
+from edgegen.constraint.constraint import check_size
 from edgegen.errors import ConstraintError
+
+MOST_CHOICES = 20_000
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,9 @@ class Choice:
     def __post_init__(self) -> None:
         if not self.texts or "" in self.texts:
             raise ConstraintError("choices are one or more texts, none of them empty")
+        if (count := len(self.texts)) > MOST_CHOICES:
+            raise ConstraintError(f"the choice has {count:,} texts, and {MOST_CHOICES:,} are allowed")
+        check_size("the choice", "".join(self.texts))
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
@@ -27,11 +34,11 @@ class Choice:
         """
         if isinstance(texts, str):
             raise ConstraintError(f"choices are a list of texts, not one text: [{texts!r}]")
-        listed = tuple(dict.fromkeys(texts))
+        listed = tuple(texts)
         wrong = [text for text in listed if not isinstance(text, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
         if wrong:
-            raise ConstraintError(f"choices are texts, and {wrong[0]!r} is not a text: write it in quotes")
-        return cls(listed)
+            raise ConstraintError(f"choices are texts, and {shortened(wrong[0])} is not a text: write it in quotes")
+        return cls(tuple(dict.fromkeys(listed)))
 
     @property
     def name(self) -> str:

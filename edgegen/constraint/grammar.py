@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from edgegen.constraint.constraint import check_size
+from edgegen.constraint.cost import check_symbols
 from edgegen.constraint.schema_levels import check_levels
 from edgegen.errors import ConstraintError, did_you_mean
 
@@ -56,6 +57,8 @@ class Grammar:
 
     def source(self) -> str:
         syntax = self.syntax or ("gbnf" if re.search(r"(?m)^\s*[\w-]+\s*::=", self.text) else "lark")
+        if syntax == "gbnf":
+            check_symbols(self.text, self.name)
         lark = _lark_of(self.text) if syntax == "gbnf" else self.text
         _check_levels(lark)
         return json.dumps({"grammars": [{"lark_grammar": lark}]})

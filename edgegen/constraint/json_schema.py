@@ -17,6 +17,7 @@ from edgegen.constraint.constraint import (
     check_whitespace,
     line_break,
 )
+from edgegen.constraint.cost import check_schema_cost
 from edgegen.constraint.schema_levels import value_levels
 from edgegen.constraint.schema_rules import enforceable, places_of, places_where
 from edgegen.errors import ConstraintError, one_or_list
@@ -97,8 +98,9 @@ class JsonSchema:
         Raises:
             ConstraintError: it is broken, or cannot be enforced.
         """
-        parsed = self._parsed()
         check_size(self.name, self.schema)
+        parsed = self._parsed()
+        check_schema_cost([parsed], self.name)
         schema = enforceable(parsed)
         if self.additional_properties:
             return schema | {"x-guidance": self._options(schema, within)}

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from edgegen.constraint.constraint import check_size
+
 
 @dataclass(frozen=True)
 class Regex:
@@ -11,6 +13,9 @@ class Regex:
     """
 
     pattern: str
+
+    def __post_init__(self) -> None:
+        check_size(self.name, self.pattern)
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from edgegen.chat.literals import SYNTAXES
 from edgegen.chat.reply import ReplyFormat
 from edgegen.chat.tool_formats import PYTHON_TAG, is_text
 from edgegen.constraint.constraint import SPACE
+from edgegen.constraint.cost import check_schema_cost
 from edgegen.constraint.json_schema import JsonSchema
 from edgegen.constraint.literal_rules import LiteralRules
 from edgegen.errors import ConstraintError
@@ -71,6 +72,7 @@ class _Writer:
         self._rules = list[str]()
 
     def grammar(self) -> str:
+        check_schema_cost(self._tools.parameters.values(), "the grammar of the tool calls")
         self._rules.append(f"SPACE: /{SPACE['flexible']}/")
         if self._style.body in SYNTAXES:
             self._literals = LiteralRules(self._style.body, self._rules, self._text, self._special)

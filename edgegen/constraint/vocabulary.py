@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 _SPECIAL = b"\xff"
 """Marks a token that is no text; no UTF-8 begins so."""
+_LOOK_AHEAD = 1024
+"""Characters of forced text that are tokenized in advance."""
 
 
 class ConstraintVocabulary:
@@ -51,8 +53,13 @@ class ConstraintVocabulary:
         return LLTokenizer(cast(Any, self))
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """The usual ids of ``text`` where it continues another."""
+        """The usual ids of ``text`` where it continues another, of its beginning where it is long.
+
+        llguidance asks for the ids of all that is forced, in every step, of which a step uses a few.
+        """
         wanted = text if isinstance(text, str) else text.decode()
+        if len(wanted) > _LOOK_AHEAD:
+            wanted = wanted[:_LOOK_AHEAD]
         # Behind a line break, a vocabulary that begins a text with a space of its own adds none.
         for before in ("", "\n"):
             skipped = self._tokenizer.encode(before, add_special_tokens=False) if before else []

@@ -338,9 +338,19 @@ def test_threads_share_a_compiler(test_data: Path) -> None:
 
 
 def test_only_the_last_constraints_are_kept(gpt2: Vocabulary) -> None:
-    compiler = ConstraintCompiler(gpt2.tokenizer, gpt2.size)
+    compiler = ConstraintCompiler(gpt2.tokenizer, gpt2.size, most_bytes=8 << 20)
     first = compiler.compile(Regex("a"))
     assert compiler.compile(Regex("a")) is first
-    for n in range(70):
+    for n in range(20):
         compiler.compile(Regex(f"b{{{n}}}"))
+        assert compiler.kept_bytes <= 8 << 20
     assert compiler.compile(Regex("a")) is not first
+
+
+def test_a_large_constraint_takes_the_place_of_many_small_ones(gpt2: Vocabulary) -> None:
+    compiler = ConstraintCompiler(gpt2.tokenizer, gpt2.size, most_bytes=8 << 20)
+    small = compiler.compile(Regex("a"))
+    large = Choice.of([f"{n:0100}" for n in range(200)])
+    assert compiler.compile(large) is compiler.compile(large)  # more than all may take, and kept until the next
+    assert compiler.compile(Regex("a")) is not small
+    assert compiler.kept_bytes <= 8 << 20
