@@ -255,7 +255,23 @@ class LLM:
 
         Arguments and errors are those of :meth:`generate`. The chunks of several answers come mixed.
         """
-        return self._client.stream(self._request(prompt, _of_text(self._chosen(options, overrides)), session), cancel)
+        request = self._request(prompt, _of_text(self._chosen(options, overrides)), session)
+        return self._client.stream([request], cancel)[0]
+
+    def stream_all(
+        self,
+        prompts: Ids[Prompt],
+        options: GenerationOptions | None = None,
+        *,
+        cancel: CancelToken | None = None,
+        **overrides: Unpack[GenerationOverrides],
+    ) -> list[TextStream]:
+        """Stream the answers to several prompts, which take turns with other requests as if they were one.
+
+        All prompts are checked before the first of them runs. Arguments and errors are those of :meth:`generate`.
+        """
+        chosen = _of_text(self._chosen(options, overrides))
+        return self._client.stream([self._requests.build(prompt, chosen) for prompt in prompts], cancel)
 
     def chat(
         self,
@@ -310,7 +326,7 @@ class LLM:
         """Stream the assistant's answer in chunks; arguments and errors are those of :meth:`chat`."""
         chosen = self._chosen(options, overrides)
         request = self._chats.build(conversation, chosen, session, tools, tool_choice, parallel_tool_calls)
-        return self._client.stream(request, cancel)
+        return self._client.stream([request], cancel)[0]
 
     def encode_chat(
         self,

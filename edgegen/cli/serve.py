@@ -98,6 +98,12 @@ _LESS_COMMON = in_group("Server", is_common=False)
     help="Clients may have models downloaded into the store, by POST /api/pull.",
 )
 @click.option(
+    "--allow-priority",
+    is_flag=True,
+    cls=_LESS_COMMON,
+    help="Requests may go before others, by a priority below 0. A steady stream of them holds up all others.",
+)
+@click.option(
     "--memory-budget",
     metavar="BYTES",
     type=byte_count,
@@ -158,6 +164,7 @@ def command(
     allowed_hosts: tuple[str, ...],
     allowed_origins: tuple[str, ...],
     allow_pull: bool,
+    allow_priority: bool,
     memory_budget: int | None,
     no_store: bool,
     no_autoload: bool,
@@ -184,6 +191,7 @@ def command(
         allowed_origins=allowed_origins,
         aliases=aliases,
         any_model=any_model,
+        allow_priority=allow_priority,
         max_queue=max_queue,
         max_tokens=max_tokens,
         request_seconds=request_seconds,

@@ -64,6 +64,7 @@ class Engine:
             max_batch_size,
             self._executor.fits,
             longest_in_batch=limit if runner.verifies_batches else 0,
+            prefill_chunk=prefill_chunk,
             shares_prefixes=prefix_budget != 0 and not (deterministic and runner.chunk_invariance == "none"),
         )
 

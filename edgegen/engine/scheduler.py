@@ -35,9 +35,11 @@ class Scheduler:
         fits: Fits = lambda _count, _length: True,
         *,
         longest_in_batch: int = 0,
+        prefill_chunk: int = 1,
         shares_prefixes: bool = False,
     ) -> None:
-        """``most_sequences``, ``fits``: of :class:`Admission`; ``shares_prefixes``: of :class:`Turns`.
+        """``most_sequences``, ``fits``: of :class:`Admission`; ``prefill_chunk``, ``shares_prefixes``: of
+        :class:`Turns`.
 
         ``longest_in_batch``: most tokens of the proposals of a batch, all of them together at most
         ``longest_proposal``.
@@ -45,7 +47,7 @@ class Scheduler:
         self._longest_proposal = longest_proposal
         self._longest_in_batch = longest_in_batch
         self._waiting = Admission(most_sequences, fits)
-        self._turns = Turns(shares_prefixes=shares_prefixes)
+        self._turns = Turns(prefill_chunk, shares_prefixes=shares_prefixes)
         self._lock = Lock()  # of those with a deadline
         self._running: list[SequenceGroup] = []  # in order of admission
         self._timed: list[SequenceGroup] = []  # those with a deadline, running or waiting

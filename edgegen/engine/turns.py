@@ -2,8 +2,8 @@
 
 - The best priority goes first. Prompts and proposals take turns, and so do the proposals of different clients.
 - Of a client's prompts, the first is finished before the second starts. Of different clients' the one with the fewest
-  tokens left goes first, but every fourth turn is for the client that has waited longest: a short prompt does not wait
-  for a long one, and a long one is read on however many short ones come.
+  chunks left goes first, among equals the client that has waited longest, who also has every fourth turn: a short
+  prompt does not wait for a long one, and a long one is read on however many short ones come.
 - A prompt that begins like another client's, which is being read, waits for that: what both have is computed once.
 """
 
@@ -20,8 +20,9 @@ _WORTH_WAITING = 32
 class Turns:
     """Chooses among the prompts and proposals of each step, and remembers whose turn it was."""
 
-    def __init__(self, *, shares_prefixes: bool) -> None:
-        """``shares_prefixes``: whether a prompt reuses what others have computed."""
+    def __init__(self, prefill_chunk: int, *, shares_prefixes: bool) -> None:
+        """``prefill_chunk``: tokens of a chunk; ``shares_prefixes``: whether a prompt reuses what others computed."""
+        self._prefill_chunk = prefill_chunk
         self._shares_prefixes = shares_prefixes
         self._turn = 0
         self._prompts = 0  # turns of prompts
@@ -70,10 +71,13 @@ class Turns:
         for prompt in prompts:
             firsts.setdefault(prompt.group.client, prompt)
         self._prompts += 1
-        if self._prompts % _AGEING:
-            chosen = min(firsts.values(), key=lambda prompt: prompt.sequence.prompt_left)
-        else:
-            chosen = min(firsts.values(), key=lambda prompt: prompt.group.client.last_prompt)
+        ages = self._prompts % _AGEING == 0
+
+        def rank(prompt: Prefill) -> tuple[int, int]:
+            chunks = -(-prompt.sequence.prompt_left // self._prefill_chunk)
+            return 0 if ages else chunks, prompt.group.client.last_prompt
+
+        chosen = min(firsts.values(), key=rank)
         read = chosen
         while leader := self._leaders.get(read.sequence):
             read = leader[0]

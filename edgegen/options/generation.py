@@ -350,6 +350,7 @@ class GenerationOptions(LogitsSettings):
         Number(int, -(2**31), 2**31 - 1),
         "Which request is admitted and prefilled first: the lower.",
         (),
+        note="A server accepts 0 and more, or any with --allow-priority.",
     )
     logprobs: bool = option(
         False,

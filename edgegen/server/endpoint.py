@@ -76,7 +76,8 @@ class GenerationEndpoint:
             return
         async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm):
             facts.model = name
-            options = await run_in_threadpool(asked.settings.options, llm, self._options.max_tokens)
+            most, any_priority = self._options.max_tokens, self._options.allow_priority
+            options = await run_in_threadpool(asked.settings.options, llm, most, any_priority=any_priority)
             reply.writer = writer = self._wire.writer(name, asked)
             await run_in_threadpool(writer.prepare, llm, options, token)
             streams = await run_in_threadpool(_start, llm, asked, options, token)
@@ -257,21 +258,21 @@ async def _merged(
 
 
 def _start(llm: LLM, asked: WireRequest, options: GenerationOptions, token: CancelToken) -> list[TextStream]:
-    """Tokenize all prompts and submit them. They run in one batch."""
+    """Tokenize all prompts and submit them. They run in one batch, and take turns as one request."""
     if not asked.generates:
         llm.check_options(options)
         return []
-    prompts = (one if isinstance(one, str | list | ChatPrompt) else one.resolve(llm) for one in asked.prompts)
+    prompts = [one if isinstance(one, str | list | ChatPrompt) else one.resolve(llm) for one in asked.prompts]
+    chat, texts = prompts[0], [one for one in prompts if not isinstance(one, ChatPrompt)]
+    if not isinstance(chat, ChatPrompt):
+        return llm.stream_all(texts, options, cancel=token)
     return [
         llm.stream_chat(
-            prompt.conversation,
+            chat.conversation,
             options,
-            tools=prompt.tools,
-            tool_choice=prompt.tool_choice,
-            parallel_tool_calls=prompt.parallel_tool_calls,
+            tools=chat.tools,
+            tool_choice=chat.tool_choice,
+            parallel_tool_calls=chat.parallel_tool_calls,
             cancel=token,
         )
-        if isinstance(prompt, ChatPrompt)
-        else llm.stream(prompt, options, cancel=token)
-        for prompt in prompts
     ]

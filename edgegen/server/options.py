@@ -41,6 +41,7 @@ class ServerOptions:
         allowed_origins: sites whose pages may use the server (CORS), such as ``https://app.example``; ``*`` is all.
         aliases: other names of the default model.
         any_model: a request that names a model which is not served gets the default one.
+        allow_priority: a request may go before others, by a ``priority`` below 0; else it is refused.
         max_queue: requests that may wait while ``max_batch_size`` run; others are refused with 503.
         max_tokens: most tokens of an answer; None is the model's context.
         request_seconds: after this time a request is ended.
@@ -59,6 +60,7 @@ class ServerOptions:
     allowed_origins: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     any_model: bool = False
+    allow_priority: bool = False
     max_queue: int = 32
     max_tokens: int | None = None
     request_seconds: float = 600.0

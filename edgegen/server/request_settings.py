@@ -59,8 +59,9 @@ class RequestSettings:
             if len(cast(list[Any] | dict[str, Any], value)) > MOST_BIASES:
                 raise self.error(f"{name}: at most {MOST_BIASES} entries expected")
 
-    def options(self, llm: LLM, most: int | None) -> GenerationOptions:
-        """The options in effect for ``llm``; ``most`` tokens of an answer at most.
+    def options(self, llm: LLM, most: int | None, *, any_priority: bool = False) -> GenerationOptions:
+        """The options in effect for ``llm``; ``most`` tokens of an answer at most, ``any_priority`` or none before
+        others.
 
         Raises:
             ApiError: a value is wrong or contradicts another.
@@ -88,6 +89,11 @@ class RequestSettings:
             options = llm.generation_options.override(settings)
         except OptionError as error:
             raise self.error(str(error)) from None
+        if options.priority < 0 and not any_priority:
+            raise self.error(
+                f"priority: 0 or more expected, found {options.priority}: this server lets no request go before "
+                "others, unless it is started with --allow-priority."
+            )
         return replace(options, max_new_tokens=min(options.max_new_tokens, most))
 
     def _possible_wishes(self, llm: LLM) -> dict[str, Any]:
