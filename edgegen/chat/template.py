@@ -19,6 +19,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from threading import Lock
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakKeyDictionary
 
@@ -60,6 +61,9 @@ _PROBE = "Xyzzy plugh"
 """A text that no template has, to see whether a template shows it."""
 
 _SHORTEST = Conversation([{"role": "user", "content": _PROBE}])
+
+_PROBE_SECONDS = 5.0
+"""Processor time of all probes of a template together, each of which is stopped at its own limit besides."""
 
 
 class ChatTemplate:
@@ -309,6 +313,7 @@ class _Program:
         self._style = tool_format(source)
         self._reasoning = reasoning_markers(source)
         self._capabilities: dict[bool, TemplateCapabilities] = {}
+        self._probed_seconds = 0.0
         self._lock = Lock()
         self._control: WeakKeyDictionary[Tokenizer, ControlText] = WeakKeyDictionary()
 
@@ -322,6 +327,31 @@ class _Program:
     def render(self, conversation: Conversation) -> str:
         """The text of a conversation as it is."""
         return self._render(conversation, self._no_tools if conversation.tools is None else conversation.tools)
+
+    def _probe(self, conversation: Conversation) -> str:
+        """As :meth:`render`, of a conversation that only finds out what the template reads.
+
+        Raises:
+            ChatTemplateError: it was stopped, or probes have taken all the time that they may take.
+        """
+        self._check_probing()
+        begin = thread_time()
+        try:
+            return self.render(conversation)
+        finally:
+            self._probed_seconds += thread_time() - begin
+
+    def _check_probing(self) -> None:
+        """Check that there is time for another probe: a template that is too slow for them is not tried again.
+
+        Raises:
+            ChatTemplateError: there is none.
+        """
+        if self._probed_seconds > _PROBE_SECONDS:
+            raise ChatTemplateError(
+                "the model's chat template was stopped: short conversations, which find out what it reads, take it "
+                f"more than {_PROBE_SECONDS:g} seconds: use another template, or send a prompt in place of messages."
+            )
 
     def _render(self, conversation: Conversation, tools: Sequence[Mapping[str, Any]] | None) -> str:
         messages = list(conversation.messages)
@@ -393,7 +423,8 @@ class _Program:
     def capabilities(self, *, with_tools: bool) -> TemplateCapabilities:
         with self._lock:
             if with_tools not in self._capabilities:
-                found = probe(self.render, self._template.constants, with_tools=with_tools)
+                found = probe(self._probe, self._template.constants, with_tools=with_tools)
+                self._check_probing()
                 self._capabilities[with_tools] = found
             return self._capabilities[with_tools]
 
@@ -413,7 +444,7 @@ class _Program:
         def probe(variables: Mapping[str, Any], system: str) -> str | None:
             conversation = Conversation(probe_messages(system), variables=variables)
             try:
-                return self.render(self.adapt(conversation))
+                return self._probe(self.adapt(conversation))
             except (ConversationError, ChatTemplateError):
                 return None
 
@@ -425,9 +456,12 @@ class _Program:
         hello = Conversation([{"role": "user", "content": "Hello"}])
         for tools in (None, list[Any]()):
             try:
+                self._check_probing()
                 self._render(hello, tools)
-            except (ConversationError, ChatTemplateError):
+            except ConversationError:
                 continue
+            except ChatTemplateError:  # stopped, which other tools do not change
+                return None
             return tools
         return None
 

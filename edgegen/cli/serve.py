@@ -227,6 +227,7 @@ def command(
 
     from edgegen.server.app import create_app
     from edgegen.server.installed_models import InstalledModels
+    from edgegen.server.last_call import CLOSING_SECONDS, LastCall
     from edgegen.server.listening import listening
     from edgegen.server.pulls import Pulls
     from edgegen.server.runner import run
@@ -235,6 +236,7 @@ def command(
     if EVERY_ORIGIN in options.allowed_origins and not options.keys:
         click.echo(f"edgegen: warning: {_EVERY_PAGE}", err=True)
     with ExitStack() as stack:
+        last_call = stack.enter_context(LastCall(options.grace_seconds + CLOSING_SECONDS))
         stack.enter_context(log_to(_STDERR, log_level, log_format))
         found = stack.enter_context(listening(options))
         given = dict(zip(names, models, strict=True))
@@ -259,7 +261,7 @@ def command(
             else:
                 click.echo(f"edgegen: {serving}", err=True)
 
-        run(app, found.options, found.socket, told, pulls.end)
+        run(app, found.options, found.socket, told, pulls.end, last_call)
 
 
 def _keys(file: str | None) -> tuple[str, ...]:

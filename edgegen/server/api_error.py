@@ -59,6 +59,9 @@ class ApiError(Exception):
             return cls(400, str(error), param=_about(error))
         if isinstance(error, EdgegenError):
             return cls(500, str(error), kind="server_error")
+        if isinstance(error, MemoryError):
+            _LOG.error("a request needed more memory than there is: %s", error)
+            return cls.out_of_memory()
         _LOG.error("a request failed", exc_info=error)
         return cls(500, "the server failed on this request; its log says why.", kind="server_error")
 
@@ -67,6 +70,12 @@ class ApiError(Exception):
         """A request that took longer than it may; ``advice``: what makes it shorter."""
         said = f"the request took more than {seconds:g} seconds: {advice}, or try again later."
         return cls(503, said, kind="server_error", code="request_timeout", headers={"Retry-After": "1"})
+
+    @classmethod
+    def out_of_memory(cls) -> "ApiError":
+        """A request for which there was not enough memory; others may be answered."""
+        said = "there is not enough memory for this request: send less at once, or try again later."
+        return cls(503, said, kind="server_error", code="out_of_memory", headers={"Retry-After": "5"})
 
     @property
     def body(self) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """EmbeddingsEndpoint: answers the requests for embeddings of one path; OpenAI's ``/v1/embeddings``."""
 
-import asyncio
 import base64
 import re
 from collections.abc import Mapping
@@ -8,7 +7,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol, get_args
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -28,6 +26,7 @@ from edgegen.server.parameters import Parameters, several
 from edgegen.server.request_log import RequestFacts, request_facts
 from edgegen.server.schemas import NOTHING, PROMPT_IDS
 from edgegen.server.time_limit import time_limit
+from edgegen.server.work import ASKING, READING
 from edgegen.strict_json.schema import BOOLEAN, Schema, any_of, array_of, enum, expecting, object_of, parameters, ref
 
 EMBEDDINGS = "/v1/embeddings"
@@ -50,9 +49,6 @@ REQUEST: Schema = object_of(
 """What a body may be, here and in the OpenAPI document."""
 
 _PARAMETERS = Parameters(EMBEDDINGS, REQUEST)
-
-_THREADS = 8
-"""Requests that wait for a model at once, each in a thread of the pool that all requests share; others wait for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +166,6 @@ class EmbeddingsEndpoint:
         self._models = models
         self._options = options
         self._metrics = metrics
-        self._threads = asyncio.Semaphore(_THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, token, begin = Request(scope, receive), CancelToken(), perf_counter()
@@ -198,11 +193,11 @@ class EmbeddingsEndpoint:
     async def _answer(
         self, body: dict[str, Any], facts: RequestFacts, token: CancelToken, answers: list[Response]
     ) -> None:
-        asked = await run_in_threadpool(self._wire.read, body)
-        async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm), self._threads:
+        asked = await READING.run(self._wire.read, body)
+        async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm):
             facts.model, loaded = name, perf_counter()
-            found = await run_in_threadpool(asked.embed, llm, token)
+            found = await ASKING.run(asked.embed, llm, token)
             facts.prompt_tokens = found.prompt_tokens
             self._metrics.embedded(name, found.prompt_tokens)
-        told = await run_in_threadpool(self._wire.answer, name, asked, found, loaded)
+        told = await READING.run(self._wire.answer, name, asked, found, loaded)
         answers.append(JSONResponse(told))

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from time import perf_counter
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
@@ -24,6 +23,7 @@ from edgegen.server.prefill_reports import PrefillReports
 from edgegen.server.request_log import RequestFacts, request_facts
 from edgegen.server.time_limit import time_limit
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
+from edgegen.server.work import ASKING, COMPILING, PREPARING, READING, WorkThreads
 
 DROPPED_HEADER = "Edgegen-Dropped-Messages"
 """How many of a chat's oldest messages the model has not read, where that is not none."""
@@ -69,7 +69,7 @@ class GenerationEndpoint:
         token: CancelToken,
         begin: float,
     ) -> None:
-        asked = await run_in_threadpool(self._wire.read, body)
+        asked = await READING.run(self._wire.read, body)
         if asked.unloads:
             model = await self._models.release(body.get("model"))
             await reply.whole(self._wire.writer(model.name, asked).body([]), request, {})
@@ -77,10 +77,10 @@ class GenerationEndpoint:
         async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm):
             facts.model = name
             most, any_priority = self._options.max_tokens, self._options.allow_priority
-            options = await run_in_threadpool(asked.settings.options, llm, most, any_priority=any_priority)
+            options = await PREPARING.run(asked.settings.options, llm, most, any_priority=any_priority)
             reply.writer = writer = self._wire.writer(name, asked)
-            await run_in_threadpool(writer.prepare, llm, options, token)
-            streams = await run_in_threadpool(_start, llm, asked, options, token)
+            await (ASKING if asked.echo else PREPARING).run(writer.prepare, llm, options, token)
+            streams = await _threads_for(asked, options).run(_start, llm, asked, options, token)
             dropped = sum(stream.dropped_messages for stream in streams)
             headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
             prompt_tokens = sum(stream.prompt_tokens for stream in streams)
@@ -255,6 +255,13 @@ async def _merged(
     finally:
         for reader in readers:
             reader.cancel()
+
+
+def _threads_for(asked: WireRequest, options: GenerationOptions) -> WorkThreads:
+    """The threads in which a request is prepared: compiling a constraint may take long."""
+    tools = any(isinstance(prompt, ChatPrompt) and prompt.tools for prompt in asked.prompts)
+    constrained = tools or options.grammar is not None or options.response_format is not None
+    return COMPILING if constrained else PREPARING
 
 
 def _start(llm: LLM, asked: WireRequest, options: GenerationOptions, token: CancelToken) -> list[TextStream]:

@@ -1,11 +1,11 @@
 """Information about the server and its models: health, models, props, tokenization, metrics."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import edgegen
@@ -20,9 +20,10 @@ from edgegen.server.llama_fields import generation_settings
 from edgegen.server.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.model_description import description
 from edgegen.server.models import ServedModel, ServedModels
-from edgegen.server.options import ServerOptions
+from edgegen.server.options import MOST_LIBRARY_CHARACTERS, ServerOptions
 from edgegen.server.parameters import Parameters
 from edgegen.server.schemas import TOKEN_ID
+from edgegen.server.work import LOADING, PREPARING, TEXTS
 from edgegen.strict_json.schema import (
     BOOLEAN,
     STRING,
@@ -36,6 +37,9 @@ from edgegen.strict_json.schema import (
     parameters,
     ref,
 )
+
+_TOKENS_AT_ONCE = 10_000
+"""Of a tokenized text, in one part of its answer."""
 
 _MODEL = {"model": ref("ModelName")}
 TOKENIZE: Schema = object_of(
@@ -97,7 +101,7 @@ class Information:
         try:
             bundle = await self._models.bundle(model)
             if bundle.sha256 not in self._described:
-                self._described[bundle.sha256] = await run_in_threadpool(description, bundle)
+                self._described[bundle.sha256] = await LOADING.run(description, bundle)
         except (ApiError, EdgegenError, OSError):  # `GET /models` tells what is wrong with it
             return entry
         return {**entry, **self._described[bundle.sha256]}
@@ -110,7 +114,7 @@ class Information:
         _PROPS.read(request.query_params)
         names = [model.name for model in await self._models.listed()]
         async with self._models.lease(request.query_params.get("model"), load=False) as (name, llm):
-            return JSONResponse(await run_in_threadpool(self._props, name, llm, names))
+            return JSONResponse(await PREPARING.run(self._props, name, llm, names))
 
     async def tokenize(self, request: Request) -> Response:
         """The ids of ``content``, as llama-server has it, or of ``prompt``, as vLLM has it."""
@@ -124,16 +128,16 @@ class Information:
         if text is None:
             raise ApiError(400, "content is missing: text expected.", param="content")
         async with self._models.lease(body.get("model")) as (_, llm):
-            ids = await run_in_threadpool(_tokenized, llm, text, special=special)
-            tokens = await run_in_threadpool(_pieces, llm, ids) if body.get("with_pieces") else ids
-            return JSONResponse({"tokens": tokens, "count": len(ids), "max_model_len": llm.max_context})
+            ids = await TEXTS.run(_tokenized, llm, text, special=special)
+            parts = await TEXTS.run(_tokens_json, llm, ids, pieces=bool(body.get("with_pieces")))
+            return StreamingResponse(_sent(parts), media_type="application/json")
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ``tokens``, control tokens included."""
         body = _DETOKENIZE.read(await read_json(request))
         async with self._models.lease(body.get("model")) as (_, llm):
             try:
-                text = await run_in_threadpool(_detokenized, llm, body["tokens"])
+                text = await TEXTS.run(_detokenized, llm, body["tokens"])
             except UsageError as error:
                 raise ApiError(400, str(error), param="tokens") from None
         return JSONResponse({"content": text})
@@ -190,27 +194,54 @@ class Information:
 
 
 def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:
-    if special:
-        return llm.encode(text) if text else []
     tokenizer = llm.tokenizer
     if tokenizer is None:
         raise ApiError(400, "this model has no tokenizer: it takes token ids only.")
-    llm.encode(text or "a")  # refuses what is no Unicode text
+    if len(text) > MOST_LIBRARY_CHARACTERS and not tokenizer.is_compiled:
+        said = (
+            f"content: at most {MOST_LIBRARY_CHARACTERS:,} characters for this model's tokenizer, found {len(text):,}"
+        )
+        raise ApiError(400, f"{said}: send it in parts.", param="content")
+    if special:
+        return llm.encode(text) if text else []
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-def _pieces(llm: LLM, ids: Sequence[int]) -> list[dict[str, Any]]:
-    """The text of each token; its bytes, where it is a part of a character."""
+def _tokens_json(llm: LLM, ids: Sequence[int], *, pieces: bool) -> list[bytes]:
+    """The parts of the answer about ``ids``. A token is spelled once, for a text may have a million."""
+    tokens = _spelled(llm, ids) if pieces else [b"%d" % token_id for token_id in ids]
+    parts = [b'{"tokens":[']
+    for begin in range(0, len(ids), _TOKENS_AT_ONCE):
+        parts.append(b"," if begin else b"")
+        parts.append(b",".join(tokens[begin : begin + _TOKENS_AT_ONCE]))
+    parts.append(b'],"count":%d,"max_model_len":%d}' % (len(ids), llm.max_context))
+    return parts
+
+
+def _spelled(llm: LLM, ids: Sequence[int]) -> list[bytes]:
+    """Each token as JSON: its id and its text, or its bytes, where it is a part of a character."""
     tokenizer = llm.tokenizer
     assert tokenizer is not None, "a text was tokenized"
-    return [{"id": token_id, "piece": _text(piece)} for token_id, piece in zip(ids, tokenizer.pieces(ids), strict=True)]
+    if not tokenizer.spells_bytes:  # a token's text depends on its neighbours
+        return [_piece(token_id, piece) for token_id, piece in zip(ids, tokenizer.pieces(ids), strict=True)]
+    distinct = [*dict.fromkeys(ids)]
+    pieces = zip(distinct, tokenizer.pieces(distinct), strict=True)
+    written = {token_id: _piece(token_id, piece) for token_id, piece in pieces}
+    return [written[token_id] for token_id in ids]
 
 
-def _text(piece: bytes) -> str | list[int]:
+def _piece(token_id: int, piece: bytes) -> bytes:
     try:
-        return piece.decode()
+        text: str | list[int] = piece.decode()
     except UnicodeDecodeError:
-        return [*piece]
+        text = [*piece]
+    return json.dumps({"id": token_id, "piece": text}, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def _sent(parts: Sequence[bytes]) -> AsyncGenerator[bytes]:
+    """The parts one by one: a client that does not read has one of them wait, not all."""
+    for part in parts:
+        yield part
 
 
 def _detokenized(llm: LLM, ids: Sequence[int]) -> str:

@@ -3,13 +3,13 @@
 import json
 from typing import Any, Never, cast
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from edgegen.errors import one_or_list
 from edgegen.server.api_error import ApiError
 from edgegen.server.options import BODY_SECONDS, MOST_BODY_BYTES, MOST_JSON_DEPTH
 from edgegen.server.time_limit import time_limit
+from edgegen.server.work import READING
 
 
 async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[str, Any]:
@@ -29,7 +29,7 @@ async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[
         raise ApiError(408, f"the body took more than {seconds:g} seconds.", code="body_too_slow") from None
     except ClientDisconnect:  # which is no failure of the server: nobody is told, and nothing logged
         raise ApiError(499, "the client left before its body was whole.", code="client_left") from None
-    return await run_in_threadpool(parse_json, bytes(data))
+    return await READING.run(parse_json, bytes(data))
 
 
 def parse_json(data: bytes) -> dict[str, Any]:

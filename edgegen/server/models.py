@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from starlette.concurrency import run_in_threadpool
-
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import EdgegenError, UsageError, did_you_mean
 from edgegen.llm import LLM
@@ -17,6 +15,7 @@ from edgegen.server.api_error import ApiError
 from edgegen.server.options import ServerOptions
 from edgegen.server.pull_order import PullOrder
 from edgegen.server.time_limit import time_limit
+from edgegen.server.work import LOADING, Place
 
 _LATEST = ":latest"
 """The tag that clients of ollama put after a name that has none."""
@@ -166,7 +165,7 @@ class ServedModels:
     async def listed(self) -> list[ServedModel]:
         """All that can be served now; bundles that were installed since the start are among them."""
         if self._source is not None:
-            names = await run_in_threadpool(self._source.names)
+            names = await LOADING.run(self._source.names)
             for name in names:
                 self._models.setdefault(name, ServedModel(name))
             for name in self._models.keys() - set(names):
@@ -293,7 +292,7 @@ class ServedModels:
         if model.llm is not None:
             return model.llm.bundle
         try:
-            return await run_in_threadpool(self._movable().bundle, model.name)
+            return await LOADING.run(self._movable().bundle, model.name)
         except Exception as error:
             raise _load_error(error) from None
 
@@ -305,7 +304,7 @@ class ServedModels:
         """
         model = await self.unload(name)
         try:
-            await run_in_threadpool(self._movable().remove, model.name)
+            await LOADING.run(self._movable().remove, model.name)
         except Exception as error:
             raise _load_error(error) from None
         await self.listed()
@@ -328,7 +327,7 @@ class ServedModels:
 
     @contextmanager
     def admitted(self) -> Generator[None]:
-        """Count a request while it runs or waits.
+        """Count a request while it, or work that it has begun, runs or waits.
 
         Raises:
             ApiError: as many as may be are already there.
@@ -342,10 +341,14 @@ class ServedModels:
                 headers={"Retry-After": "1"},
             )
         self.requests += 1
+        place = Place(self._free_place)
         try:
             yield
         finally:
-            self.requests -= 1
+            place.leave()
+
+    def _free_place(self) -> None:
+        self.requests -= 1
 
     async def _loaded(self, model: ServedModel, *, load: bool) -> LLM:
         """``model``, which has a user from now on; requests that come while it is being loaded wait for that.
@@ -382,10 +385,10 @@ class ServedModels:
             async with self._one_at_a_time:
                 if model.unloading is not None:
                     await asyncio.shield(model.unloading)
-                memory = await run_in_threadpool(source.memory, model.name)
+                memory = await LOADING.run(source.memory, model.name)
                 await self._make_room(model, memory, source.budget)
                 model.memory, begin = memory, time.perf_counter()
-                model.llm = await run_in_threadpool(source.load, model.name)
+                model.llm = await LOADING.run(source.load, model.name)
                 model.last_used, model.problem = time.time(), None
                 self._events.model_loaded(model.name, time.perf_counter() - begin)
         except Exception as error:
@@ -457,7 +460,7 @@ class ServedModels:
 
     async def _unload(self, model: ServedModel, llm: LLM) -> None:
         try:
-            await run_in_threadpool(llm.close)
+            await LOADING.run(llm.close)
         finally:
             model.memory, model.unloading, model.keep_alive = 0, None, None
             self._events.model_unloaded(model.name)

@@ -17,6 +17,8 @@ MOST_PROMPTS = 128
 MOST_EMBEDDING_INPUTS = 2048
 MOST_EMBEDDED_TOKENS = 300_000
 """Of all inputs of one request for embeddings together."""
+MOST_LIBRARY_CHARACTERS = 500_000
+"""Of a text of /tokenize where the tokenizers library reads it, which takes 500 bytes for each."""
 MOST_TOOLS = 128
 MOST_STOPS = 16
 MOST_STOP_CHARACTERS = 1024

@@ -21,10 +21,11 @@ import nh3
 from mistune.block_parser import BlockParser
 from mistune.core import BlockState
 from mistune.plugins.footnotes import REF_FOOTNOTE, parse_ref_footnote
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+
+from edgegen.server.work import READING
 
 STATIC = Path(__file__).parent / "static"
 
@@ -156,7 +157,7 @@ async def _render(request: Request) -> Response:
         return _refusal(
             400, f'/render takes {{"texts": [...]}}: a list of at most {MOST_RENDERED_TEXTS} strings of Unicode text'
         )
-    html = await run_in_threadpool(lambda: [render_markdown(text) for text in texts])
+    html = await READING.run(lambda: [render_markdown(text) for text in texts])
     return JSONResponse({"html": html}, headers=SAFE_HEADERS)
 
 

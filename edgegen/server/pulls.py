@@ -11,12 +11,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Self, cast
 
-from starlette.concurrency import run_in_threadpool
-
 from edgegen.bundle.store import BundleStore
 from edgegen.server.api_error import ApiError
 from edgegen.server.pull_order import PullOrder
 from edgegen.server.pull_process import PullProcess, PullRunner
+from edgegen.server.work import LOADING
 
 MOST_PULLS = 16
 """Models that may be pulled, or wait to be, at a time."""
@@ -115,7 +114,7 @@ class Pull:
         """Pull it, in a process that ``start`` gives."""
         if self._is_ending:
             return
-        runner = self._runner = await run_in_threadpool(start, self.order)
+        runner = self._runner = await LOADING.run(start, self.order)
         if self._is_ending:  # meanwhile
             runner.end()
         arrived, loop = asyncio.Queue[str | int](), asyncio.get_running_loop()

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from edgegen.server.connection import ConnectionLimits, timed_protocol
+from edgegen.server.last_call import LastCall
 from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions
 from edgegen.system.systemd import notify
 
@@ -30,17 +31,18 @@ def run(
     listening: socket.socket,
     on_start: Callable[[], object],
     on_stop: Callable[[], object] = lambda: None,
+    last_call: LastCall | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGBREAK; running requests may go on for ``grace_seconds``.
 
     ``on_start`` is called once these signals end the server with a return, and no longer kill it; ``on_stop``, in the
-    event loop, when one of them has come.
+    event loop, when one of them has come. ``last_call`` begins with the first of them.
 
     Raises:
         KeyboardInterrupt: it was SIGINT.
     """
     server = server_of(app, options)
-    server.on_stop = on_stop
+    server.on_stop, server.last_call = on_stop, last_call
     with server.capture_signals():
         on_start()
         notify("READY=1")
@@ -76,10 +78,14 @@ class Server(uvicorn.Server):
     interrupted = False
     stopped_by = stop_signals()
     on_stop: Callable[[], object] | None = None
+    last_call: LastCall | None = None
     _wake: Callable[[], object] | None = None
 
     def stop(self) -> None:
         """End as at a signal; may be called from any thread."""
+        if self.last_call is not None:
+            self.last_call.interrupted |= self.interrupted
+            self.last_call.begin()
         notify("STOPPING=1")
         self.should_exit = True
         if (wake := self._wake) is not None:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -18,6 +17,7 @@ from edgegen.server.json_body import read_json
 from edgegen.server.llama.schema import APPLY_TEMPLATE, TEMPLATE_REQUEST
 from edgegen.server.models import ServedModels
 from edgegen.server.parameters import refusal
+from edgegen.server.work import PREPARING
 
 SLOTS, LORA_ADAPTERS = "/slots", "/lora-adapters"
 RERANK = ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking")
@@ -48,7 +48,7 @@ class LlamaRoutes:
             if problems or conversation is None:
                 raise refusal(problems, "messages")
             async with self._models.lease(body.get("model")) as (_, llm):
-                return JSONResponse({"prompt": await run_in_threadpool(_rendered, llm, conversation, body)})
+                return JSONResponse({"prompt": await PREPARING.run(_rendered, llm, conversation, body)})
 
     async def slots(self, request: Request) -> Response:
         """The slots of the default model, and how many of them are in use."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -30,6 +29,7 @@ from edgegen.server.pull_order import PullOrder
 from edgegen.server.pulls import Pulls
 from edgegen.server.request_log import request_facts
 from edgegen.server.wire import JSON_LINES, Event
+from edgegen.server.work import LOADING
 
 VERSION = "0.12.11"
 """The version of ollama whose API this is; clients ask for a least one."""
@@ -83,7 +83,7 @@ class OllamaRoutes:
         given = SHOW_REQUEST.read(await read_json(request))
         model = await self._models.find(_named(given))
         bundle = await self._models.bundle(model)
-        return JSONResponse(await run_in_threadpool(_shown, f"{model.name}{_TAG}", bundle))
+        return JSONResponse(await LOADING.run(_shown, f"{model.name}{_TAG}", bundle))
 
     async def pull(self, request: Request) -> Response:
         """Pull a model, unless it is served already.
@@ -144,7 +144,7 @@ class OllamaRoutes:
         told = list[dict[str, Any]]()
         for model in models:
             try:
-                told.append(await run_in_threadpool(tell, model, await self._models.bundle(model)))
+                told.append(await LOADING.run(tell, model, await self._models.bundle(model)))
             except (ApiError, OSError):  # `GET /models` tells what is wrong with it
                 continue
         return told

@@ -303,7 +303,7 @@ def test_a_load_that_fails_is_an_error_of_its_requests_only(tmp_path: Path) -> N
 
 def test_an_unexpected_error_of_a_load_is_not_told(tmp_path: Path) -> None:
     source = FakeSource(tmp_path, "first", "other")
-    source.failing["other"] = MemoryError("secret detail")
+    source.failing["other"] = LookupError("secret detail")
     response = client_over(source, "first").post("/models/load", json={"model": "other"})
     assert response.status_code == 500
     assert "secret detail" not in response.text
