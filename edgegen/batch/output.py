@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Protocol, Self
 from edgegen.batch.input import InputLine
 from edgegen.batch.record import Entry
 from edgegen.errors import UsageError, one_or_list
-from edgegen.system import locked, retry_in_use, sync_folder
+from edgegen.system import locked, open_regular, retry_in_use, sync_folder
 
 _HEADER = b'{"edgegen batch": 1, '
 _ANSWERED = re.compile(rb"([0-9a-f]{32})([+-]) (\{.*\}\n)")
@@ -118,7 +118,7 @@ class FileOutput:
             UsageError: what has been answered is not what stands in ``lines``.
         """
         rest: list[InputLine] = []
-        with self._part.open("rb") as file:
+        with open_regular(self._part) as file:
             end = len(file.readline())
             for text in file:
                 if not (entry := _ANSWERED.fullmatch(text)):
@@ -145,7 +145,7 @@ class FileOutput:
 
     def finish(self) -> None:
         new = self._beside(".new")
-        with self._part.open("rb") as part, new.open("wb") as file:
+        with open_regular(self._part) as part, new.open("wb") as file:
             part.readline()
             for text in part:
                 entry = _ANSWERED.fullmatch(text)
@@ -196,7 +196,7 @@ class FileOutput:
 
     def _begun(self) -> dict[str, Any] | None:
         """How ``.part`` begins; None if it has no answer, and nothing is lost with it."""
-        with self._part.open("rb") as file:
+        with open_regular(self._part) as file:
             text, first = file.readline(), file.readline()
         if text.startswith(_HEADER) or _HEADER.startswith(text):
             return json.loads(text) if _ANSWERED.fullmatch(first) else None

@@ -21,7 +21,7 @@ from edgegen.batch.record import Entry
 from edgegen.batch.settings import BatchSettings
 from edgegen.errors import BundleError, EdgegenError, UsageError, first_line
 from edgegen.llm import LLM
-from edgegen.system import physical_cores
+from edgegen.system import open_regular, physical_cores
 
 _PATIENCE = 10.0
 """Seconds that a cluster may take to answer at all."""
@@ -48,7 +48,7 @@ def blocks_of(lines: Iterable[InputLine], size: int = LINES_PER_BLOCK) -> Iterat
 
 def read_block(path: Path, block: Block) -> list[InputLine]:
     """The lines of ``block``."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(block.start)
         return [*islice(read_lines(file, block.number - 1, block.start), block.count)]
 

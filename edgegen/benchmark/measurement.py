@@ -19,7 +19,7 @@ from edgegen.model.loading import open_graphs, open_tokenizer
 from edgegen.model.ort_session import runtime_version
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
-from edgegen.system import peak_memory, physical_cores, proportional_memory, second_level_cache
+from edgegen.system import peak_memory, physical_cores, proportional_memory, read_regular, second_level_cache
 
 _SPIN_SECONDS = 0.2
 """By then every thread that waited for more work has given up; ONNX Runtime's take 0.04 s."""
@@ -64,7 +64,7 @@ def measure(
     del tokenizer  # until here it was to be in memory
     on_part()
 
-    weights_read = bytes_read(bundle.file(variant.decode).read_bytes())
+    weights_read = bytes_read(read_regular(bundle.file(variant.decode)))
 
     def decode(context: int) -> Decode:
         steps = workbench.decode(1, context, plan.steps)

@@ -18,7 +18,7 @@ from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.model.state_checkpoints import most_checkpoints
 from edgegen.options.engine import EngineOptions
 from edgegen.options.speculation import LEAST_READ, uses_mtp_head
-from edgegen.system import LOCAL, Source, proportional_memory, second_level_cache
+from edgegen.system import LOCAL, Source, proportional_memory, read_regular, second_level_cache
 from edgegen.tokenizer import COMPILED
 
 _Found = TypeVar("_Found")
@@ -242,6 +242,6 @@ def table_bytes(bundle: Bundle, variant: GraphVariant) -> int:
 def _found_in(bundle: Bundle, variant: GraphVariant, find: Callable[[bytes], _Found], otherwise: _Found) -> _Found:
     """What ``find`` finds in a graph; ``otherwise`` where that cannot be read, which loading will say."""
     try:
-        return find(bundle.file(variant.prefill).read_bytes())
+        return find(read_regular(bundle.file(variant.prefill)))
     except (OSError, ValueError, BundleNotFoundError):
         return otherwise

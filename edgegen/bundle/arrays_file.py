@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from edgegen.strict_json import decode
+from edgegen.system import open_regular
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
@@ -40,7 +41,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
         OSError: it cannot be read.
         ValueError: it is not such a file.
     """
-    data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+    with open_regular(path) as file:
+        data = np.memmap(file, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
     length = int.from_bytes(data[:_LENGTH].tobytes(), "little")
     if len(data) < _LENGTH or length > min(_MOST_HEADER, len(data) - _LENGTH):
         raise ValueError("its header is longer than the file")

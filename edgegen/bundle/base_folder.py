@@ -7,6 +7,7 @@ from pathlib import Path
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, BaseBundle
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.store_folders import store_folders, store_root
+from edgegen.system import open_regular
 
 
 def base_folder(adapter: Path, base: BaseBundle) -> Path | None:
@@ -30,7 +31,7 @@ def _folders(parent: Path) -> Iterator[Path]:
 def _hash(manifest: Path) -> str | None:
     """As :attr:`Bundle.sha256`; None where there is none."""
     try:
-        with manifest.open("rb") as file:
+        with open_regular(manifest) as file:
             return ManifestDigest.of(file.read(MOST_BYTES + 1)).found
     except OSError:
         return None

@@ -13,7 +13,7 @@ from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVD
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
-from edgegen.system import path_too_long
+from edgegen.system import open_regular, path_too_long, read_regular_text
 
 if TYPE_CHECKING:
     from edgegen.bundle.arrays_file import Arrays
@@ -48,7 +48,7 @@ class Bundle:
         """
         manifest_path = path / MANIFEST_NAME
         try:
-            with manifest_path.open("rb") as file:
+            with open_regular(manifest_path) as file:
                 content = file.read(MOST_BYTES + 1)
             text = content.decode("utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -57,6 +57,8 @@ class Bundle:
             raise BundleNotFoundError(f"{path} is not a bundle: it has no {MANIFEST_NAME}.") from None
         except UnicodeDecodeError:
             raise ManifestError(f"{manifest_path} is not UTF-8 text.") from None
+        except OSError as error:
+            raise ManifestError(f"{manifest_path} cannot be read: {error.strerror or error}.") from None
         if len(content) > MOST_BYTES:
             raise ManifestError(f"{manifest_path} is larger than {MOST_BYTES:,} bytes: it is not what an export wrote.")
         manifest = Manifest.from_json(text, str(manifest_path))
@@ -229,7 +231,7 @@ class Bundle:
         if problem := self._files.problem(name):
             raise VerificationError(f"the bundle {self.path} is damaged: {problem}. Export it again with --force.")
         try:
-            return json.loads(self.file(name).read_text("utf-8"))
+            return json.loads(read_regular_text(self.file(name)))
         except ValueError as error:
             raise VerificationError(f"{self.file(name)} is not valid JSON: {error}") from None
 
@@ -272,7 +274,7 @@ class Bundle:
             for name in dict.fromkeys((variant.prefill, variant.decode)):
                 if self._is_of_base(name):
                     continue
-                with self.file(name).open("rb") as file:
+                with open_regular(self.file(name)) as file:
                     content = file.read(MOST_GRAPH_BYTES + 1)
                 found += [f"{name}: {problem}" for problem in graph_problems(content, sizes)]
         return found

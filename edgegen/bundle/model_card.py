@@ -3,6 +3,7 @@
 import re
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.system import read_regular
 
 _CARD, _MOST_BYTES, _MOST_CHARACTERS = "README.md", 65_536, 300
 _FRONT = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
@@ -15,7 +16,7 @@ def usage_note(bundle: Bundle) -> str | None:
     if _CARD not in bundle.manifest.files:
         return None
     try:
-        card = bundle.file(_CARD).read_bytes()[:_MOST_BYTES].decode("utf-8", "replace")
+        card = read_regular(bundle.file(_CARD))[:_MOST_BYTES].decode("utf-8", "replace")
     except OSError:
         return None
     front = _FRONT.match(card)

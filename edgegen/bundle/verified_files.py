@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.bundle.manifest import FileEntry
-from edgegen.system import change_time, home_folder, path_too_long, retry_in_use
+from edgegen.system import change_time, home_folder, open_regular, path_too_long, read_regular_text, retry_in_use
 
 # A file changed within the clock's granularity after it was hashed would look unchanged.
 _SETTLED_AFTER_NS = 2_000_000_000
@@ -64,7 +64,7 @@ class VerifiedFiles(NamedTuple):
             home_folder() / "verified" / f"{hashlib.sha256(str(self.root.resolve()).encode()).hexdigest()[:32]}.json"
         )
         with suppress(OSError, ValueError):
-            if before and json.loads(memory.read_text()) == before:
+            if before and json.loads(read_regular_text(memory)) == before:
                 return []
         if problems := self.problems(on_progress):
             return problems
@@ -93,7 +93,7 @@ class VerifiedFiles(NamedTuple):
                 found.append(f"{name}: {size} bytes, but the manifest says {wanted.size}")
             else:
                 digest, block = hashlib.sha256(), memoryview(bytearray(_BLOCK))
-                with path.open("rb", buffering=0) as file:
+                with open_regular(path) as file:
                     while read := file.readinto(block):
                         digest.update(block[:read])
                         yield read

@@ -34,6 +34,7 @@ from edgegen.chat.tool_formats import HERMES, ToolFormat, tool_format
 from edgegen.chat.tool_prompt import described
 from edgegen.chat.tools import Tools
 from edgegen.errors import ChatTemplateError, ConversationError, did_you_mean, one_or_list
+from edgegen.system import read_regular_text
 
 if TYPE_CHECKING:  # templates are described where no text is tokenized
     from edgegen.chat.control_text import ControlText
@@ -98,7 +99,7 @@ class ChatTemplate:
             if file.startswith(_MORE_TEMPLATES) and file.endswith(".jinja")
         }
         try:
-            own = {name: bundle.file(file).read_text("utf-8") for file, name in names.items() if file in files}
+            own = {name: read_regular_text(bundle.file(file)) for file, name in names.items() if file in files}
         except (OSError, UnicodeDecodeError) as error:
             raise ChatTemplateError(f"the chat template of the bundle {bundle.path} cannot be read: {error}.") from None
         special_tokens = _special_tokens(config, _settings(bundle, "special_tokens_map.json"))

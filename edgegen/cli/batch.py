@@ -26,7 +26,7 @@ from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
-from edgegen.system import expand_user
+from edgegen.system import expand_user, open_regular
 
 if TYPE_CHECKING:
     from edgegen.batch.output import BatchOutput
@@ -135,7 +135,7 @@ def _opened(prompts: str, output: str) -> BinaryIO:
     try:
         if output != "-" and Path(output).exists() and Path(prompts).samefile(output):
             raise UsageError(f"{output} is the input: give another output.")
-        return Path(prompts).open("rb")
+        return open_regular(Path(prompts))
     except OSError as error:
         raise UsageError(f"cannot read {prompts}: {error.strerror}.") from None
 
@@ -191,7 +191,7 @@ def _bar(path: Path | None, answered: int) -> Generator[Callable[[int], None]]:
 
 
 def _count(path: Path) -> int:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return sum(1 for _ in read_lines(file))
 
 

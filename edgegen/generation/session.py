@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from edgegen.errors import SessionError, first_line, one_or_list
 from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
 from edgegen.strict_json import decode
-from edgegen.system import retry_in_use, sync_folder
+from edgegen.system import open_regular, retry_in_use, sync_folder
 
 _FORMAT = "edgegen session 1"
 _STALE = 3600.0
@@ -258,8 +258,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
     """
     from safetensors import SafetensorError, safe_open
 
-    with path.open("rb"):  # whose errors have the system's words
-        pass
+    open_regular(path).close()  # whose errors have the system's words
     try:
         with cast(Any, safe_open)(str(path), framework="numpy") as file:
             return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

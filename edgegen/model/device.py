@@ -20,6 +20,7 @@ from edgegen.errors import DeviceError, first_line
 from edgegen.graph.float16_attention import copying_graph, with_float16_attention
 from edgegen.graph.kernel_operators import needs_kernels
 from edgegen.model.ort_session import CUDA_PROVIDER, RunSwitch, ort, session_options
+from edgegen.system import read_regular
 
 HALF = np.dtype(np.float16)
 
@@ -153,7 +154,7 @@ class DeviceSession:
         """
         self.device = device
         self.switch = RunSwitch()
-        read = graph.read_bytes()
+        read = read_regular(graph)
         if needs_kernels(read):
             raise DeviceError(
                 f"{graph.name} has matrices of 3 or 2 bits, which only edgegen's kernels read: run it on the CPU"

@@ -19,7 +19,7 @@ from edgegen.model.kernels import kernel_library
 from edgegen.model.ort_session import CUDA_PROVIDER, GraphPair, OneSession, require_version, runtime_providers
 from edgegen.options.engine import EngineOptions
 from edgegen.options.speculation import uses_mtp_head
-from edgegen.system import available_gpu_memory, available_memory
+from edgegen.system import available_gpu_memory, available_memory, read_regular
 from edgegen.tokenizer import COMPILED, Tokenizer
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def open_on_device(
     reasons += ["it is an adapter beside its base"] if bundle.manifest.base else []
     sizes = sorted({layer.head_dim for layer in variant.kv.layers})
     reasons += [f"it has heads of size {size}" for size in sizes if size % 8 or size > LARGEST_HEAD]
-    reasons += obstacles(graph.read_bytes())
+    reasons += obstacles(read_regular(graph))
     if reasons:
         raise DeviceError(f"{bundle.manifest.name} cannot run on {device.name}: {', '.join(reasons)}.")
     require_version(variant.minimum_onnxruntime, f"the variant {variant.name!r} of this bundle")

@@ -33,7 +33,7 @@ from edgegen.model.kernels import (
     describe_kernels,
     kernel_library,
 )
-from edgegen.system import cores, has_vnni, physical_cores
+from edgegen.system import cores, has_vnni, physical_cores, read_regular
 
 Array = NDArray[Any]
 
@@ -175,13 +175,13 @@ class OneSession:
     @property
     def order(self) -> SummingOrder:
         if self._order is None:
-            graph = self._rewritten or self._graph.read_bytes()
+            graph = self._rewritten or read_regular(self._graph)
             self._order = summing_order(graph, kernels=self._kernels, vnni=has_vnni())
         return self._order
 
     @property
     def attends_batches(self) -> bool:
-        return attends_batches(self._rewritten or self._graph.read_bytes())
+        return attends_batches(self._rewritten or read_regular(self._graph))
 
     def binding(self, phase: Phase) -> Binding:
         return Binding(self._session, self.switch)
@@ -249,11 +249,11 @@ def _open(
         wanted, kernels = kernels, kernels and not isinstance(model, bytes) and _register_kernels(options)
         if not isinstance(model, bytes) and not kernels and int4_kv is not None:
             raise BundleError(cannot_keep_int4(model.name, wanted=wanted))
-        if not isinstance(model, bytes) and not kernels and needs_kernels(model.read_bytes()):
+        if not isinstance(model, bytes) and not kernels and needs_kernels(read_regular(model)):
             raise BundleError(cannot_read_narrow(model.name, wanted=wanted))
         if not isinstance(model, bytes) and (kernels or adapter):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
-            graph = with_low_rank(model.read_bytes(), adapter) if adapter else model.read_bytes()
+            graph = with_low_rank(read_regular(model), adapter) if adapter else read_regular(model)
             graph = with_kernels(graph, states, fuse=not _crowded(options)) if kernels else graph
             source = rewritten = graph if int4_kv is None else _with_int4_cache(graph, model, int4_kv)
         on_handed_over()

@@ -12,7 +12,7 @@ from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.strict_json import decode
-from edgegen.system import LOCAL, Source, cores, home_folder, processor_features, retry_in_use
+from edgegen.system import LOCAL, Source, cores, home_folder, processor_features, read_regular_text, retry_in_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TunedOptions:
     def read(cls, bundle: Bundle, source: Source = LOCAL) -> Self | None:
         """What was stored for a bundle of this content on a machine like this; None if nothing was, or it is broken."""
         try:
-            told: Any = json.loads(path_of(bundle, source).read_text("utf-8"))
+            told: Any = json.loads(read_regular_text(path_of(bundle, source)))
             problems = list[str]()
             read = decode(cls, told, "", problems)
             if problems or read is None:

@@ -15,6 +15,7 @@ from edgegen.model.loading import open_graphs
 from edgegen.options.engine import EngineOptions
 from edgegen.options.speculation import LEAST_READ
 from edgegen.speculation.cache_head import CacheHead
+from edgegen.system import read_regular
 
 Hidden = NDArray[np.float32]
 
@@ -75,7 +76,7 @@ def open_mtp_head(bundle: Bundle, options: EngineOptions, model: Runner[Any], le
     if options.speculate == "auto" and (model.device == "cuda" or model.chunk_invariance != "any"):
         return None
     variant = bundle.variant_with(options.kv)
-    own, whole = (bytes_read(bundle.file(one.prefill).read_bytes()) for one in (head, variant))
+    own, whole = (bytes_read(read_regular(bundle.file(one.prefill))) for one in (head, variant))
     if options.speculate == "auto" and whole < least:
         return None
     cost = own / max(1, whole)

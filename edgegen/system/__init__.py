@@ -34,6 +34,7 @@ from edgegen.system.processor import (
     temperature,
     throttling,
 )
+from edgegen.system.regular_file import open_regular, read_regular, read_regular_text
 from edgegen.system.source import LOCAL, Local, Source, creation_flags
 
 __all__ = [
@@ -66,12 +67,15 @@ __all__ = [
     "locked",
     "memory_limit",
     "name_clashes",
+    "open_regular",
     "path_too_long",
     "peak_memory",
     "physical_cores",
     "processor",
     "processor_features",
     "proportional_memory",
+    "read_regular",
+    "read_regular_text",
     "remove_folder",
     "retry_in_use",
     "second_level_cache",

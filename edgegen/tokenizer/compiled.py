@@ -8,7 +8,6 @@ composed form where the tokenizer composes, or is no Unicode at all) goes to the
 import ctypes
 import json
 import mmap
-import os
 import re
 import unicodedata
 import weakref
@@ -21,6 +20,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.system import open_regular
 from edgegen.tokenizer.backend import AddedToken, Encoding, RespelledTokenizer
 from edgegen.tokenizer.compiled_format import LITERAL, WHITE_SPACE, Header
 from edgegen.tokenizer.library import LibraryBackend
@@ -122,7 +122,7 @@ class CompiledBackend:
         cannot read it. ``source`` stays open: a folder that is moved or removed later takes nothing away.
         """
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return cls(data, sha256, library, _OpenFile(source).read)
         except (OSError, AttributeError, ValueError, TypeError, KeyError, RecursionError):
@@ -236,13 +236,13 @@ class CompiledBackend:
 
 
 class _OpenFile:
-    """A ``tokenizer.json`` whose descriptor is kept, for what may be read of it long after."""
+    """A ``tokenizer.json`` which stays open, for what may be read of it long after."""
 
     def __init__(self, path: Path) -> None:
         """Raises ``OSError`` where it cannot be opened."""
         self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
-        weakref.finalize(self, os.close, self._descriptor)
+        self._file = open_regular(path)
+        weakref.finalize(self, self._file.close)
 
     def read(self) -> LibraryBackend:
         """The tokenizer.
@@ -250,9 +250,8 @@ class _OpenFile:
         Raises:
             BundleError: the file cannot be read, or is not a tokenizer.
         """
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        with open(self._descriptor, "rb", closefd=False) as file:
-            return LibraryBackend.from_bytes(file.read, self._path)
+        self._file.seek(0)
+        return LibraryBackend.from_bytes(self._file.read, self._path)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ import struct
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from edgegen.system import read_regular
+
 COMPILED = "tokenizer.compiled"
 """Its name in a bundle, beside ``tokenizer.json``."""
 
@@ -99,7 +101,7 @@ def file_of(flags: int, source: bytes, classes: int, sections: dict[str, bytes])
 def added_tokens(path: Path, sha256: str) -> list[dict[str, Any]] | None:
     """The added tokens in the file at ``path``, which was made of a ``tokenizer.json`` with that hash; None if not."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
         header = Header.read(data)
         if header is None or header.source.hex() != sha256:
             return None

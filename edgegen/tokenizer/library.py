@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
 from edgegen.errors import BundleError
+from edgegen.system import read_regular
 from edgegen.tokenizer.backend import AddedToken, Encoding
 
 _KEPT = {"ByteLevel", "Digits", "Lowercase", "Metaspace", "NFC", "NFD", "NFKC", "NFKD", "Prepend"}
@@ -50,7 +52,7 @@ class LibraryBackend:
         Raises:
             BundleError: the file cannot be read, or is not a tokenizer.
         """
-        return cls.from_bytes(path.read_bytes, path)
+        return cls.from_bytes(partial(read_regular, path), path)
 
     @classmethod
     def from_bytes(cls, read: Callable[[], bytes], path: Path) -> Self:

@@ -15,7 +15,7 @@ from edgegen.bundle.manifest import BaseBundle, Manifest
 from edgegen.errors import UnsupportedModelError, UsageError, one_or_list
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.graph.low_rank import MATRIX, Factors, linear_matrices
-from edgegen.system import trim_memory
+from edgegen.system import read_regular, trim_memory
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.calibration.moves import MOVES, Moves
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter
@@ -149,7 +149,7 @@ class _Changes:
         config, tensors, moves = self.changed.config, self.changed.tensors, _moves(base)
         touched = {name for name, tensor in tensors.items() if self._updates_of(tensor)}
         found = dict[str, Factors]()
-        for name in sorted(linear_matrices(base.file(base.variant.prefill).read_bytes())):
+        for name in sorted(linear_matrices(read_regular(base.file(base.variant.prefill)))):
             modules = [f"{module}{MATRIX}" for module in parts(name)]
             if not touched.intersection(modules) or (name == "embed" and config.tied_head):
                 continue

@@ -21,7 +21,7 @@ from edgegen.evaluation.parity.measure import graph_of
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
 from edgegen.model.ort_session import OneSession
-from edgegen.system import is_portable, name_clashes, trim_memory
+from edgegen.system import is_portable, name_clashes, read_regular, trim_memory
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.calibration.moves import MOVES
 from edgegen_export.checkpoint import Checkpoint
@@ -364,7 +364,7 @@ def license_files(checkpoint: Checkpoint, progress: ExportProgress) -> dict[str,
     left = {name for name in found if not is_portable(name)} | {second for _, second in name_clashes(found)}
     for name in sorted(left):
         progress.warn(f"{name!r} is left out: not every system can have a file of this name in the bundle's folder")
-    return {name: (checkpoint.path / name).read_bytes() for name in found if name not in left}
+    return {name: read_regular(checkpoint.path / name) for name in found if name not in left}
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:

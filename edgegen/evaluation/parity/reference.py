@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import BundleError, one_or_list
+from edgegen.system import open_regular
 
 LIKELIEST = 128
 """Of 50257 ids: finds nine tenths of the divergence that noise in the logits makes, 64 find 86%, 256 find 93%."""
@@ -94,7 +95,7 @@ class ParityReference:
             BundleError: it is no such file, or not one for a model of that vocabulary and context.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
                 arrays: dict[str, NDArray[Any]] = {field.name: file[field.name] for field in fields(cls)}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise BundleError(f"{path} is no parity reference: {error}. Export the model again.") from error

@@ -15,6 +15,7 @@ from edgegen.errors import UsageError
 from edgegen.evaluation.parity.row_threads import RowThreads
 from edgegen.model.interfaces import Runner
 from edgegen.sampling.random_numbers import uniform
+from edgegen.system import read_regular_text
 from edgegen.tokenizer import Tokenizer
 
 TOKENS, FEW_TOKENS = 8192, 1024
@@ -71,8 +72,7 @@ def read_text(path: Path, tokenizer: Tokenizer, vocab_size: int, max_context: in
     """
     length = min(LENGTH, max_context)
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            text = file.read(64 * tokens)  # ids spell some characters each; no more is looked at
+        text = read_regular_text(path, 64 * tokens)  # ids spell some characters each; no more is looked at
     except (OSError, ValueError) as error:
         raise UsageError(f"the calibration text {path} cannot be read: {error}") from error
     ids = [i for i in tokenizer.encode(text) if i < vocab_size][: max(tokens, length)]

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from edgegen.errors import HubError
-from edgegen.system import is_portable
+from edgegen.system import is_portable, open_regular
 
 MOST_LISTING_BYTES = 100_000_000
 """Of an answer that is no file: a listing of 300,000 files has about as many."""
@@ -168,7 +168,7 @@ def verify_content(path: Path, repo: str, file: HubFile) -> None:
     """
     if file.sha256 is None:
         return
-    with path.open("rb") as content:
+    with open_regular(path) as content:
         found = file_digest(content, "sha256").hexdigest()
     if found != file.sha256:
         blob = path.resolve()

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import cast
 
 from edgegen.errors import CheckpointError, did_you_mean, one_or_list, quoted
-from edgegen.system import is_portable, name_clashes
+from edgegen.system import is_portable, name_clashes, read_regular
 from edgegen_export.checkpoint.text_file import without_mark
 
 WEIGHTS = "model.safetensors"
@@ -110,7 +110,7 @@ def _is_inside(shard: object) -> bool:
 def read_json_object(path: Path) -> dict[str, object]:
     """The object in a JSON file. Raises ``CheckpointError`` with the position of what is malformed."""
     try:
-        value: object = json.loads(without_mark(path.read_bytes(), str(path)).decode())
+        value: object = json.loads(without_mark(read_regular(path), str(path)).decode())
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     except json.JSONDecodeError as error:

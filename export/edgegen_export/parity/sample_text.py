@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.errors import BundleError, CheckpointError, UsageError
+from edgegen.system import read_regular_text
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.parity.extent import OF_SMALL, WINDOW
 from edgegen_export.tokenizer.files import TOKENIZER
@@ -88,8 +89,7 @@ def file_ids(path: Path, tokenizer_file: Path | None, vocab_size: int, max_conte
     if tokenizer_file is None:
         raise UsageError("a text to compare on needs a tokenizer, and the checkpoint has none: leave the text out")
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_CHARACTERS)
+        text = read_regular_text(path, _CHARACTERS)
     except (OSError, ValueError) as error:
         raise UsageError(f"the text {path} to compare on cannot be read: {error}") from error
     ids = [i for i in read_tokenizer(tokenizer_file).encode(text) if i < vocab_size]

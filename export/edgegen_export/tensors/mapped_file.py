@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.system import open_regular
+
 # Windows has no madvise; there the pages stay until the operating system wants them.
 _DONTNEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
 
@@ -28,7 +30,7 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._bytes = np.frombuffer(self._map, np.uint8)  # [file size]
 

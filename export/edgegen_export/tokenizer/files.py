@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from edgegen.errors import CheckpointError, did_you_mean
+from edgegen.system import read_regular
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.companions import MORE_TEMPLATES, WORLD
 from edgegen_export.checkpoint.text_file import without_mark
@@ -52,14 +53,14 @@ def tokenizer_files(checkpoint: Checkpoint, warn: Callable[[str], None] = lambda
     if has_tokenizer(checkpoint.metadata):
         return tokenizer_from_gguf(checkpoint.metadata)
     sources = (TOKENIZER, *_SENTENCEPIECE, VOCABULARY, MERGES, WORLD)
-    found = {name: path.read_bytes() for name in sources if (path := checkpoint.file(name))}
+    found = {name: read_regular(path) for name in sources if (path := checkpoint.file(name))}
     if not {TOKENIZER, *_SENTENCEPIECE, WORLD} & found.keys() and not {VOCABULARY, MERGES} <= found.keys():
         _refuse_other_vocabularies(checkpoint)
         return {}
     found = {name: data if name in _SENTENCEPIECE else without_mark(data, name) for name, data in found.items()}
-    files = {name: without_mark(path.read_bytes(), name) for name in _COMPANIONS if (path := checkpoint.file(name))}
+    files = {name: without_mark(read_regular(path), name) for name in _COMPANIONS if (path := checkpoint.file(name))}
     templates = {
-        file.removeprefix(f"{MORE_TEMPLATES}/").removesuffix(".jinja"): without_mark(path.read_bytes(), file)
+        file.removeprefix(f"{MORE_TEMPLATES}/").removesuffix(".jinja"): without_mark(read_regular(path), file)
         for file, path in checkpoint.files_below(MORE_TEMPLATES, ".jinja").items()
     }
     settings = TokenizerSettings.read(files)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -284,8 +284,8 @@ def test_a_suffix_is_for_models_with_tokens_for_it(folder: Path) -> None:
         def token_to_id(self, token: str) -> int | None:
             return 1000 + FILLING.index(token) if token in FILLING else None
 
-        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-            assert not add_special_tokens
+        def encode_as_text(self, text: str, control: Collection[str]) -> list[int]:
+            assert {*FILLING} <= {*control}
             return [*text.encode()]
 
         def frame(self, ids: list[int]) -> list[int]:
