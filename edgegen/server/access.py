@@ -30,9 +30,12 @@ class AccessGuard:
         if scope["type"] == "http":
             try:
                 _check_size(scope)
-                self._check(scope["path"], Headers(scope=scope))
+                headers = Headers(scope=scope)
+                _check_framing(headers)
+                self._check(scope["path"], headers)
+                _check_coding(headers)
             except ApiError as error:
-                await error_response(error, scope["path"])(scope, receive, send)
+                await error_response(error, scope)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -90,6 +93,25 @@ def _check_size(scope: Scope) -> None:
     if size > MOST_HEADER_BYTES:
         said = f"the address and headers of the request have {size} bytes: at most {MOST_HEADER_BYTES} are read."
         raise ApiError(431, said, code="headers_too_large")
+
+
+def _check_framing(headers: Headers) -> None:
+    """Refuse what two servers may read as requests of different lengths, and read no more of the connection."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(
+            400,
+            "the request has both Content-Length and Transfer-Encoding: send one of them.",
+            code="ambiguous_length",
+            headers={"Connection": "close"},
+        )
+
+
+def _check_coding(headers: Headers) -> None:
+    """Refuse a compressed body, which nothing here would unpack."""
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        said = f"the body is in the content encoding {coding[:40]!r}: send it as it is, without Content-Encoding."
+        raise ApiError(415, said, code="unsupported_content_encoding", headers={"Accept-Encoding": "identity"})
 
 
 def _name(host: str) -> str:

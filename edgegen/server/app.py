@@ -99,11 +99,11 @@ def create_app(
         path = request.url.path
         if status == 404:
             said = f"there is nothing at {path}{did_you_mean(path, paths)}."
-            return error_response(ApiError(404, said, code="unknown_path"), path)
+            return error_response(ApiError(404, said, code="unknown_path"), request.scope)
         headers = error.headers if isinstance(error, HTTPException) else None
         said = f"{path} takes no {request.method}." if status == 405 else "the request is refused."
         code = "method_not_allowed" if status == 405 else None
-        return error_response(ApiError(status, said, code=code, headers=headers), path)
+        return error_response(ApiError(status, said, code=code, headers=headers), request.scope)
 
     return Starlette(
         routes=routes,

@@ -178,9 +178,9 @@ class EmbeddingsEndpoint:
                     await while_connected(self._answer(body, facts, token, answers), receive, token)
         except TimeoutError:
             error = ApiError.timed_out(self._options.request_seconds, "send fewer inputs")
-            answers.append(error_response(error, self._wire.url))
+            answers.append(error_response(error, scope))
         except Exception as error:
-            answers.append(error_response(ApiError.of(error), self._wire.url))
+            answers.append(error_response(ApiError.of(error), scope))
         finally:
             token.cancel()
         try:

@@ -20,7 +20,7 @@ from edgegen.server.metrics import Metrics
 from edgegen.server.models import ServedModels
 from edgegen.server.options import ServerOptions
 from edgegen.server.prefill_reports import PrefillReports
-from edgegen.server.request_log import RequestFacts, request_facts
+from edgegen.server.request_log import LoggedError, RequestFacts, request_facts
 from edgegen.server.time_limit import time_limit
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
 from edgegen.server.work import ASKING, COMPILING, PREPARING, READING, WorkThreads
@@ -178,6 +178,7 @@ class _Reply:
         if self._ended:
             return
         self.status = self._facts.status = error.status
+        self._facts.error = LoggedError.of(error.code, error.param)
         if not self._began:
             self._began = self._ended = True
             body = self._wire.error_body(error)

@@ -5,8 +5,10 @@ import uuid
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
 from edgegen.server.api_error import ApiError
+from edgegen.server.request_log import LoggedError, request_facts
 
 MESSAGES, COUNT_TOKENS = "/v1/messages", "/v1/messages/count_tokens"
 
@@ -46,8 +48,10 @@ def ollama_error(error: ApiError) -> dict[str, Any]:
     return {"error": text}
 
 
-def error_response(error: ApiError, path: str) -> Response:
-    """The response to a request for ``path``, in the shape of that path's API."""
+def error_response(error: ApiError, scope: Scope) -> Response:
+    """The response to a request, in the shape of its path's API; the log learns of the error."""
+    request_facts(scope).error = LoggedError.of(error.code, error.param)
+    path: str = scope["path"]
     if path == MESSAGES or path.startswith(f"{MESSAGES}/"):
         return JSONResponse(message_error(error), error.status, headers=error.headers)
     if path.startswith(OLLAMA):

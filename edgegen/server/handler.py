@@ -18,6 +18,6 @@ def answering(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except Exception as error:
-            return error_response(ApiError.of(error), request.url.path)
+            return error_response(ApiError.of(error), request.scope)
 
     return answer

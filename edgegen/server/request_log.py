@@ -1,9 +1,10 @@
 """RequestLog: one line of the log for each request, without anything of its prompt or its answer."""
 
 import logging
+import re
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, NamedTuple, Self, cast
 from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +21,7 @@ _REFUSED = (401, 403, 431)
 """Answered to those who may connect and no more: they could fill a log otherwise."""
 
 _MOST_PATH = 200
+_PLACE = re.compile(r"[a-z][a-zA-Z0-9_]{0,39}([.\[][a-zA-Z0-9_]{0,39}\]?){0,8}")
 _CLIENT_LEFT = 499
 
 _SHORT = {
@@ -29,8 +31,22 @@ _SHORT = {
     "completion_tokens": "out",
     "seconds": "seconds",
     "first_token_seconds": "first",
+    "code": "code",
+    "param": "param",
 }
 """What follows method, path and status in a line of text, by the names there."""
+
+
+class LoggedError(NamedTuple):
+    """Why a request failed: its error's code and parameter, None where there is none or it is no plain name."""
+
+    code: str | None
+    param: str | None
+
+    @classmethod
+    def of(cls, code: str | None, param: str | None) -> Self:
+        """Of a parameter only its name and places in it, as clients could put any text into a name."""
+        return cls(code, param if param is not None and _PLACE.fullmatch(param) else None)
 
 
 @dataclass(slots=True)
@@ -40,6 +56,7 @@ class RequestFacts:
     Attributes:
         model: the name of one that is served, or pulled.
         status: of an error that ended a stream, whose HTTP status was sent before.
+        error: what the request was answered with, or its stream ended with.
     """
 
     model: str | None = None
@@ -48,6 +65,7 @@ class RequestFacts:
     completion_tokens: int | None = None
     first_token_seconds: float | None = None
     status: int | None = None
+    error: LoggedError | None = None
 
 
 def request_facts(scope: Scope) -> RequestFacts:
@@ -101,6 +119,8 @@ def _log(scope: Scope, facts: RequestFacts, status: int, seconds: float) -> None
         "completion_tokens": facts.completion_tokens,
         "seconds": round(seconds, 3),
         "first_token_seconds": None if facts.first_token_seconds is None else round(facts.first_token_seconds, 3),
+        "code": facts.error and facts.error.code,
+        "param": facts.error and facts.error.param,
     }
     told = {name: value for name, value in known.items() if value is not None}
     fields: dict[str, Any] = {"method": scope["method"], "path": path, "status": status, **told}

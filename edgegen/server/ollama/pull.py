@@ -12,7 +12,7 @@ from edgegen.server.endpoint import while_connected
 from edgegen.server.error_format import error_response, ollama_error
 from edgegen.server.pull_order import PullOrder
 from edgegen.server.pulls import PullProgress, Pulls
-from edgegen.server.request_log import request_facts
+from edgegen.server.request_log import LoggedError, request_facts
 from edgegen.server.wire import JSON_LINES, Event
 
 FIRST, SUCCESS = {"status": "pulling manifest"}, {"status": "success"}
@@ -50,7 +50,7 @@ class PullAnswer(Response):
             await self._check()
             response: Response = JSONResponse(SUCCESS)
         except Exception as error:
-            response = error_response(ApiError.of(error), scope["path"])
+            response = error_response(ApiError.of(error), scope)
         await response(scope, receive, send)
 
     async def _lines(self, scope: Scope, send: Send) -> None:
@@ -65,7 +65,8 @@ class PullAnswer(Response):
             last: dict[str, Any] = SUCCESS
         except Exception as error:
             found = ApiError.of(error)
-            request_facts(scope).status = found.status
+            facts = request_facts(scope)
+            facts.status, facts.error = found.status, LoggedError.of(found.code, found.param)
             last = ollama_error(found)
         await _say(send, last, more=False)
 

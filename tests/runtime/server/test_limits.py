@@ -1,5 +1,6 @@
 """What a server refuses: every limit at, above and far above, and what is no value at all."""
 
+import gzip
 import json
 from dataclasses import fields
 from typing import Any
@@ -173,6 +174,24 @@ def test_size_of_a_body(client: TestClient, extra: int, status: int) -> None:
     head = json.dumps({"unknown": ""}).encode()
     body = head[:-2] + b"x" * (MOST_BODY_BYTES - len(head) + extra) + head[-2:]
     assert client.post(COMPLETION, content=body).status_code == status
+
+
+@pytest.mark.parametrize(
+    "path", [COMPLETION, "/v1/embeddings", "/api/generate", "/tokenize", "/api/show", "/api/delete", "/render"]
+)
+@pytest.mark.parametrize("coding", ["gzip", "identity, gzip", "br"])
+def test_compressed_bodies_are_refused_by_name(client: TestClient, path: str, coding: str) -> None:
+    body = gzip.compress(json.dumps({"prompt": "Once"}).encode())
+    method = "DELETE" if path == "/api/delete" else "POST"
+    response = client.request(method, path, content=body, headers={"Content-Encoding": coding})
+    assert response.status_code == 415
+    assert f"the content encoding '{coding}'" in response.text
+    assert response.headers["accept-encoding"] == "identity"
+
+
+def test_a_body_that_is_said_to_be_as_it_is_is_read(client: TestClient) -> None:
+    asked = {"prompt": "Once", "max_tokens": 1}
+    assert client.post(COMPLETION, json=asked, headers={"Content-Encoding": "identity"}).status_code == 200
 
 
 def tool(name: str = "look_up", size: int = 0) -> dict[str, Any]:

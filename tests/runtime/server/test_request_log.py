@@ -24,7 +24,7 @@ from tests.waiting import PATIENCE_S
 Read = Callable[[], str]
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
-FIGURES = r"( model=\S+)?( in=\d+)?( cached=\d+)?( out=\d+)? seconds=[\d.]+( first=[\d.]+)?"
+FIGURES = r"( model=\S+)?( in=\d+)?( cached=\d+)?( out=\d+)? seconds=[\d.]+( first=[\d.]+)?( code=\S+)?( param=\S+)?"
 LINE = rf"{TIME} (INFO|DEBUG) [A-Z]+ /\S* \d{{3}}{FIGURES}"
 
 
@@ -57,6 +57,29 @@ def test_the_lines_of_the_page_are_such_lines() -> None:
     [block] = [one for one in blocks(ROOT / "docs" / "serving.md") if one.kind == "log"]
     for line in block.code.split("\n"):
         assert re.fullmatch(LINE, line)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        (COMPLETION, {"prompt": "a secret", "temperature": "hot"}, "param=temperature"),
+        (COMPLETION, {"prompt": "a secret", "a secret": 1}, "code=unknown_parameter"),
+        (CHAT, {"messages": [{"role": "user", "content": 5}]}, r"param=messages\S*"),
+        (COMPLETION, {"prompt": "a secret", "model": "other"}, "code=model_not_found param=model"),
+        ("/v1/messages", {"messages": [], "max_tokens": 1}, r"param=messages\S*"),
+        ("/tokenize", {"content": 5}, "param=content"),
+        ("/nothing", {}, "code=unknown_path"),
+    ],
+)
+def test_a_refusal_is_logged_with_its_code_and_parameter_and_nothing_of_the_prompt(
+    tmp_path: Path, path: str, body: dict[str, Any], why: str
+) -> None:
+    client = fake_client(tmp_path)
+    with logged() as read:
+        client.post(path, json=body)
+        line = read()
+    assert re.fullmatch(rf"{TIME} INFO POST {path} 40[04]( model=\S+)? seconds=[\d.]+ ?{why}\n", line), line
+    assert "secret" not in line
 
 
 def test_the_object_of_a_stream(tmp_path: Path) -> None:
@@ -101,11 +124,11 @@ def test_refusals_have_their_status_and_no_line_of_a_client_s_own(tmp_path: Path
         client.post(COMPLETION, json={"prompt": "a", "model": "other"})
         client.post(COMPLETION, json={"prompt": "a", "temperature": -1})
         client.get("/no%0A2026%20INFO/wh\u00e9re?secret=1")
-        said = [re.sub(rf"{TIME} INFO (.*) seconds=[\d.]+\n", r"\1", read()) for _ in range(3)]
+        said = [re.sub(rf"{TIME} INFO (.*) seconds=[\d.]+(.*)\n", r"\1\2", read()) for _ in range(3)]
     assert said == [
-        f"POST {COMPLETION} 404",
-        f"POST {COMPLETION} 400 model=fake",
-        "GET /no%0A2026%20INFO/wh%C3%A9re 404",
+        f"POST {COMPLETION} 404 code=model_not_found param=model",
+        f"POST {COMPLETION} 400 model=fake param=temperature",
+        "GET /no%0A2026%20INFO/wh%C3%A9re 404 code=unknown_path",
     ]
 
 

@@ -94,6 +94,17 @@ def test_headers_byte_by_byte_are_ended(served: tuple[str, int]) -> None:
     assert b"200 OK" in get(served)
 
 
+def test_a_request_of_two_lengths_is_refused_and_ends_the_connection(served: tuple[str, int]) -> None:
+    """Another server before this one may read another length, and take the rest for a request of its own."""
+    with connection(served) as two:
+        lengths = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+        two.sendall(b"POST /tokenize " + HEAD + lengths + b"2\r\n{}\r\n0\r\n\r\nGET /health " + HEAD + b"\r\n")
+        said = until_closed(two)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1") == 1
+    assert b"ambiguous_length" in said
+
+
 def test_a_client_that_says_nothing_is_ended(served: tuple[str, int]) -> None:
     with connection(served) as silent:
         assert b"200 OK" in get(served)
