@@ -96,15 +96,20 @@ class InstalledModels:
         with self._for_clients(name) as bundle:
             return bundle
 
-    def remove(self, name: str) -> None:
+    def check_removable(self, name: str) -> None:
         if name in self._given:
             raise UsageError(f"{name!r} cannot be deleted: the server was started with it.")
         if not self._with_store or name not in self.names():
             raise ModelLoadError(f"{name!r} has been removed.")
         try:
-            self._store.remove(name)
+            self._store.require(name)
         except BundleNotFoundError:
             raise UsageError(f"{name!r} cannot be deleted: it is a part of edgegen.") from None
+
+    def remove(self, name: str) -> None:
+        self.check_removable(name)
+        try:
+            self._store.remove(name)
         except BundleError as error:
             said = str(error).replace(str(self._store.root / name), repr(name))
             raise ModelLoadError(said) from error

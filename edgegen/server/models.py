@@ -61,6 +61,15 @@ class ModelSource(Protocol):
         """
         ...
 
+    def check_removable(self, name: str) -> None:
+        """Do nothing where :meth:`remove` would be allowed.
+
+        Raises:
+            UsageError: the bundle of this name is not the source's to delete.
+            ModelLoadError: there is none any more.
+        """
+        ...
+
     def remove(self, name: str) -> None:
         """Delete the bundle of this name, whose model is not loaded.
 
@@ -176,7 +185,7 @@ class ServedModels:
     async def find(self, name: object, *, exact: bool = False) -> ServedModel:
         """The model of that name or alias, or pulled by that name, loaded or not; None is the default.
 
-        ``exact``: only names of its own, whatever ``any_model`` says.
+        ``exact``: only names of its own, and no alias, whatever ``any_model`` says.
 
         Raises:
             ApiError: there is none.
@@ -186,6 +195,9 @@ class ServedModels:
         if not isinstance(name, str):
             raise ApiError(400, "model: text expected.", param="model")
         if name.removesuffix(_LATEST) in self._options.aliases:
+            if exact:
+                said = f"{name!r} is an alias of {self.default!r}, which this would unload for all: name it itself."
+                raise ApiError(400, said, param="model", code="model_is_alias")
             name = self.default
         if name not in self._models:
             await self.listed()
@@ -302,8 +314,10 @@ class ServedModels:
         Raises:
             ApiError: there is none, requests use it, or it cannot be deleted.
         """
-        model = await self.unload(name)
+        model = await self.find(name, exact=True)
         try:
+            await LOADING.run(self._movable().check_removable, model.name)
+            await self.unload(model.name)
             await LOADING.run(self._movable().remove, model.name)
         except Exception as error:
             raise _load_error(error) from None

@@ -72,9 +72,12 @@ class FakeSource:
             raise ModelLoadError(f"cannot load {name!r}.")
         return write_fake_bundle(self._folder / f"{name}-{next(self._count)}")
 
-    def remove(self, name: str) -> None:
+    def check_removable(self, name: str) -> None:
         if name not in self.removable:
             raise UsageError(f"{name!r} cannot be deleted.")
+
+    def remove(self, name: str) -> None:
+        self.check_removable(name)
         del self.sizes[name]
 
     def load(self, name: str) -> LLM:

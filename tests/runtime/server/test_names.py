@@ -60,6 +60,29 @@ def test_any_name_unloads_and_deletes_nothing(tmp_path: Path) -> None:
     assert client.post("/api/pull", json={"model": "third"}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "more"),
+    [
+        ("POST", "/models/unload", {}),
+        ("DELETE", "/api/delete", {}),
+        ("POST", "/api/generate", {"keep_alive": 0}),
+    ],
+)
+@pytest.mark.parametrize("alias", ["mine", "mine:latest"])
+def test_an_alias_unloads_and_deletes_nothing(
+    tmp_path: Path, method: str, path: str, more: dict[str, int], alias: str
+) -> None:
+    source = FakeSource(tmp_path, "first", "second")
+    source.removable = {"first", "second"}
+    client = TestClient(create_app({"first": source.load("first")}, ALIASES, source=source), base_url=OWN)
+    response = client.request(method, path, json={"model": alias, **more})
+    assert response.status_code == 400
+    assert f"'{alias}' is an alias of 'first'" in response.text
+    assert [model["id"] for model in client.get("/models").json()["data"] if model["status"]["value"] == "loaded"] == [
+        "first"
+    ]
+
+
 def test_models_tell_their_context_and_what_they_can_do(tmp_path: Path) -> None:
     llm = fake_llm(tmp_path, RandomGraphs())
     client = TestClient(create_app({"tiny": llm}, ServerOptions()), base_url=OWN)

@@ -221,7 +221,9 @@ def test_delete(client: TestClient, source: FakeSource) -> None:
     assert (answer.status_code, answer.content) == (200, b"")
     assert names(client, TAGS) == ["a:latest", "c:latest"]
     assert error_of(client.request("DELETE", DELETE, json={"model": "b"}), 404).startswith("model 'b' not found")
+    client.post(GENERATE, json={"model": "c"})
     assert error_of(client.request("DELETE", DELETE, json={"model": "c"})) == "'c' cannot be deleted."
+    assert "c:latest" in names(client, PS)  # and stays loaded
 
 
 def test_only_bundles_of_the_store_are_deleted(edgegen_home: Path, tmp_path: Path) -> None:
