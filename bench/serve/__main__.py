@@ -3,6 +3,7 @@
     python -m bench.serve G --work /tmp/bench                     # random weights in the shape of GPT-2 small
     python -m bench.serve FOLDER --work /tmp/bench --reuse        # a checkpoint: GPT-2, GPT-NeoX, Llama or Qwen2
     python -m bench.serve G --work /tmp/bench --llama-server PATH
+    python -m bench.serve Q --work /tmp/bench --mixed 6000        # a long prompt beside streams and short chats
 
 All servers convert the same checkpoint to 8 bits, and get the same prompts in interleaved rounds. bench/README.md
 explains the columns.
@@ -23,6 +24,7 @@ from bench.compare.contestants import CONTESTANTS, NotInstalledError, PeerError,
 from bench.compare.environments import InstallError
 from bench.compare.shapes import SHAPES
 from bench.serve.load import Load, LoadError, run_load
+from bench.serve.mixed import Mixed, MixedMeasured, mixed_table, run_mixed
 from bench.serve.report import Measured, table
 from bench.serve.servers import (
     LLAMA_CPP_SERVER,
@@ -35,6 +37,8 @@ from bench.serve.servers import (
 )
 
 MOST_CONTEXT = 1024
+TOKENS_OF_A_WORD = 2
+"""At most, of the words of prompts."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,12 @@ class Plan:
     requests: int = 3
     tokens: int = 32
     words: int = 48
+    mixed: Mixed | None = None
+
+    @property
+    def sequences(self) -> int:
+        """How many run at the same time, at most."""
+        return max(*self.clients, self.mixed.sequences if self.mixed else 0)
 
     def loads(self) -> list[Load]:
         return [Load(clients, self.requests, self.tokens, self.words) for clients in self.clients]
@@ -82,6 +92,26 @@ def measure(servers: list[Server], plan: Plan, logs: Path) -> list[Measured]:
     return [*rows.values()]
 
 
+def measure_mixed(servers: list[Server], plan: Plan, load: Mixed, logs: Path) -> list[MixedMeasured]:
+    """One server runs at a time, for its memory: a long prompt's KV cache is large."""
+    rows = list[MixedMeasured]()
+    for number, server in enumerate(servers):
+        rows.append(row := MixedMeasured(server.label, load.words))
+        if not server.batches:
+            row.failure = "runs one request at a time"
+            continue
+        try:
+            with server.running(logs / f"mixed-{number}.log") as url:
+                warm_up = Mixed(plan.words, load.streams, load.chat_words, 4, 4)
+                asyncio.run(run_mixed(url, warm_up, -1, server.extra))
+                for at in range(plan.rounds):
+                    say(f"round {at + 1} of {plan.rounds}: a prompt of {load.words} words, {server.label}")
+                    row.rounds.append(asyncio.run(run_mixed(url, load, at, server.extra)))
+        except (ServerError, LoadError) as error:
+            row.failure = str(error)
+    return rows
+
+
 def fail(rows: dict[tuple[str, int], Measured], server: Server, error: Exception) -> None:
     """A server that fails once is not measured any more."""
     for (label, _), row in rows.items():
@@ -97,8 +127,9 @@ def prepare(args: argparse.Namespace, plan: Plan) -> tuple[list[Server], dict[st
     name = args.model if named else Path(args.model).resolve().name
     checkpoint = workshop.checkpoint(name, named) if named else Path(args.model).resolve()
     config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    context = min(MOST_CONTEXT, config.get("n_positions") or config["max_position_embeddings"])
-    machine = Machine(args.threads or physical_cores(), context, max(plan.clients))
+    longest = max(MOST_CONTEXT, TOKENS_OF_A_WORD * plan.mixed.words if plan.mixed else 0)
+    context = min(longest, config.get("n_positions") or config["max_position_embeddings"])
+    machine = Machine(args.threads or physical_cores(), context, plan.sequences)
     servers, failures = list[Server](), dict[str, str]()
     python = workshop.pythons["edgegen"]
     ours = workshop.conversion(name, Process(CONTESTANTS["edgegen"], python), checkpoint, kept=False)
@@ -139,19 +170,33 @@ def main() -> None:
         ("words", "of each prompt"),
     ):
         parser.add_argument(f"--{option}", type=int, default=getattr(Plan, option), help=about)
+    parser.add_argument(
+        "--mixed", type=int, metavar="WORDS", help="instead: one prompt of WORDS words beside streams and short chats"
+    )
     parser.add_argument("--json", type=Path, help="write every time here")
     args = parser.parse_args()
     if args.model not in SHAPES and not (Path(args.model) / "config.json").exists():
         raise SystemExit(f"{args.model} is no checkpoint, and no shape (there are {', '.join(SHAPES)})")
     if min(args.clients, default=0) < 1 or min(args.rounds, args.requests, args.tokens) < 1 or args.words < 2:
         raise SystemExit("--clients, --rounds, --requests and --tokens are at least 1, --words is at least 2")
-    plan = Plan(tuple(args.clients), args.rounds, args.requests, args.tokens, args.words)
+    if args.mixed is not None and args.mixed < 2:
+        raise SystemExit("--mixed is at least 2 words")
+    mixed = None if args.mixed is None else Mixed(args.mixed)
+    plan = Plan(tuple(args.clients), args.rounds, args.requests, args.tokens, args.words, mixed)
     servers, failures = prepare(args, plan)
-    rows = measure(servers, plan, args.work)
     about = describe_machine()
-    print(table(rows))
-    print(f"\nrounds: {plan.rounds}, requests of a client: {plan.requests}, words of a prompt: {plan.words}, ", end="")
-    print(f"tokens of an answer: {plan.tokens}; {about['cpu']}, {about['cpus']} cores")
+    rows: list[Measured] | list[MixedMeasured]
+    if mixed is None:
+        rows = measure(servers, plan, args.work)
+        print(table(rows))
+        print(f"\nrounds: {plan.rounds}, requests of a client: {plan.requests}, ", end="")
+        print(f"words of a prompt: {plan.words}, tokens of an answer: {plan.tokens}; ", end="")
+    else:
+        rows = measure_mixed(servers, plan, mixed, args.work)
+        print(mixed_table(rows))
+        print(f"\nrounds: {plan.rounds}, words: {mixed.words}, of a chat: {mixed.chat_words}, ", end="")
+        print(f"streams: {mixed.streams}; ", end="")
+    print(f"{about['cpu']}, {about['cpus']} cores")
     for name, reason in failures.items():
         print(f"\n{name}: not measured: {reason}")
     if args.json:

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
@@ -69,31 +70,63 @@ async def run_load(
     Raises:
         LoadError: a request failed, or an answer has another number of tokens.
     """
-    # A connection for each request: llama-server closes them after a stream without saying so.
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False) as client:
-
-        async def ask(prompt: str) -> Answer:
-            body = {"prompt": prompt, "max_tokens": load.tokens, "temperature": 0, "stream": True, **extra}
-            begin = perf_counter()
-            async with client.stream("POST", "/v1/completions", json=body) as response:
-                if response.status_code != 200:
-                    said = (await response.aread()).decode(errors="replace")
-                    raise LoadError(f"status {response.status_code}: {said.strip()[:200]}")
-                return await timed(response.aiter_lines(), begin)
+    async with connected(url) as client:
 
         async def one_after_the_other(texts: Sequence[str]) -> list[Answer]:
-            return [await ask(text) for text in texts]
+            return [await ask(client, text, load.tokens, extra) for text in texts]
 
         begin = perf_counter()
-        try:
-            answers = await asyncio.gather(*(one_after_the_other(texts) for texts in prompts))
-        except httpx2.HTTPError as error:
-            raise LoadError(f"{type(error).__name__}: {error}") from None
+        answers = await asyncio.gather(*(one_after_the_other(texts) for texts in prompts))
         return [answer for of_one in answers for answer in of_one], perf_counter() - begin
 
 
-async def timed(lines: AsyncIterable[str], begin: float, clock: Callable[[], float] = perf_counter) -> Answer:
+@asynccontextmanager
+async def connected(url: str) -> AsyncGenerator[httpx2.AsyncClient]:
+    """A client of the server at ``url``.
+
+    Raises:
+        LoadError: the server did not answer.
+    """
+    # A connection for each request: llama-server closes them after a stream without saying so.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    try:
+        async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False) as client:
+            yield client
+    except httpx2.HTTPError as error:
+        raise LoadError(f"{type(error).__name__}: {error}") from None
+
+
+def ignore() -> None:
+    """An ``on_text`` that does nothing."""
+
+
+async def ask(
+    client: httpx2.AsyncClient,
+    prompt: str,
+    tokens: int,
+    extra: Mapping[str, Any],
+    on_text: Callable[[], None] = ignore,
+) -> Answer:
+    """The times of an answer of so many tokens; ``on_text`` is called at each piece of text.
+
+    Raises:
+        LoadError: the request failed, or the answer has another number of tokens.
+    """
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, **extra}
+    begin = perf_counter()
+    async with client.stream("POST", "/v1/completions", json=body) as response:
+        if response.status_code != 200:
+            said = (await response.aread()).decode(errors="replace")
+            raise LoadError(f"status {response.status_code}: {said.strip()[:200]}")
+        return await timed(response.aiter_lines(), begin, on_text=on_text)
+
+
+async def timed(
+    lines: AsyncIterable[str],
+    begin: float,
+    clock: Callable[[], float] = perf_counter,
+    on_text: Callable[[], None] = ignore,
+) -> Answer:
     """The times of the pieces of text in ``lines`` of server-sent events.
 
     Raises:
@@ -110,6 +143,7 @@ async def timed(lines: AsyncIterable[str], begin: float, clock: Callable[[], flo
         for choice in event["choices"]:
             if choice["text"]:
                 times.append(now)
+                on_text()
             reason = choice.get("finish_reason") or reason
     if reason != "length":
         raise LoadError(f"an answer ended after {len(times)} pieces of text with finish_reason {reason!r}")

@@ -48,5 +48,11 @@ def table(rows: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
+def table_of(heads: Sequence[str], texts: int, rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown; the first columns are ``texts``, the others numbers."""
+    ruler = "|" + "---|" * texts + "---:|" * (len(heads) - texts)
+    return "\n".join([_line(heads), ruler, *map(_line, rows)])
+
+
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"

@@ -46,11 +46,13 @@ class Server:
     Attributes:
         command: how it is started; its address is added.
         extra: parameters of every request besides OpenAI's, so that an answer does not end early.
+        batches: whether it runs several requests at once.
     """
 
     label: str
     command: tuple[str, ...]
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    batches: bool = True
 
     @contextmanager
     def running(self, log: Path) -> Generator[str]:
@@ -110,7 +112,7 @@ def llama_cpp_python(python: Path, gguf: Path, machine: Machine, eos: int) -> Se
         *("--n_threads", threads, "--n_threads_batch", threads, "--flash_attn", "true"),
         *("--interrupt_requests", "false", "--verbose", "false"),
     )
-    return Server("llama-cpp-python Q8_0", command, {"logit_bias": {str(eos): -100}})
+    return Server("llama-cpp-python Q8_0", command, {"logit_bias": {str(eos): -100}}, batches=False)
 
 
 def free_port() -> int:

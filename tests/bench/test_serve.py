@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from bench.compare.environments import ROOT
-from bench.serve.__main__ import Plan, measure
+from bench.serve.__main__ import Plan, measure, measure_mixed
 from bench.serve.load import WORDS, Answer, Load, LoadError, run_load, timed
+from bench.serve.mixed import Mixed, MixedMeasured, MixedTimes, mixed_table, run_mixed
 from bench.serve.report import Measured, percentile, table
 from bench.serve.servers import Machine, Server, ServerError, edgegen, llama_cpp_python, llama_server
 from tests.runtime.server.sockets import on_socket
@@ -103,11 +105,12 @@ class FakeServer:
         self.bodies = list[dict[str, Any]]()
         self.now = self.most = 0
         self.fails = False
+        self.fails_on: int | None = None  # words of a prompt
 
     async def complete(self, request: Request) -> Response:
         body = json.loads(await request.body())
         self.bodies.append(body)
-        if self.fails:
+        if self.fails or len(body["prompt"].split()) == self.fails_on:
             return PlainTextResponse("out of memory", 500)
 
         async def answer() -> AsyncIterator[str]:
@@ -149,6 +152,42 @@ def test_a_load_is_all_prompts_by_so_many_clients(fake: FakeServer, url: str) ->
         assert asked == {"max_tokens": 4, "temperature": 0, "stream": True, "ignore_eos": True}
 
 
+MIXED = Mixed(words=500, streams=2, chat_words=5, tokens=3, stream_tokens=6)
+
+
+def test_a_mixed_load_is_a_long_prompt_beside_streams_and_chats(fake: FakeServer, url: str) -> None:
+    times = asyncio.run(run_mixed(url, MIXED, 0, {"ignore_eos": True}))
+    assert len(times.long.gaps) == len(times.alone.gaps) == 2
+    assert times.chats
+    assert len(times.streams) >= 2
+    assert {len(answer.gaps) for answer in times.chats} == {2}
+    assert {len(answer.gaps) for answer in times.streams} == {5}
+    asked = [(len(body["prompt"].split()), body["max_tokens"]) for body in fake.bodies]
+    assert asked[:3] == [(5, 3), (5, 6), (5, 6)]  # the chat alone, the streams, and then the long prompt
+    assert asked.count((500, 3)) == 1
+    assert set(asked) == {(5, 3), (5, 6), (500, 3)}
+    assert len({body["prompt"] for body in fake.bodies}) == len(fake.bodies)
+    assert all(body["ignore_eos"] for body in fake.bodies)
+
+
+def test_a_mixed_load_that_is_refused_is_an_error(fake: FakeServer, url: str) -> None:
+    fake.fails_on = 500
+    with pytest.raises(LoadError, match="status 500: out of memory"):
+        asyncio.run(run_mixed(url, MIXED, 0, {}))
+
+
+def test_the_table_of_a_mixed_load() -> None:
+    one = MixedTimes(
+        Answer(0.01, ()), [Answer(0.02, ()), Answer(0.08, ())], [Answer(1.0, (0.005, 0.009))], Answer(4.0, ())
+    )
+    two = replace(one, alone=Answer(0.03, ()), long=Answer(6.0, ()))
+    rows = [MixedMeasured("a", 1000, [one, two]), MixedMeasured("b", 1000, failure="no such file")]
+    assert mixed_table(rows).splitlines()[2:] == [
+        "| a | 20.0 | 20.0 | 80.0 | 5.0 | 9.0 | 5.00 | 200 |",
+        "| b | no such file | – | – | – | – | – | – |",
+    ]
+
+
 def test_a_request_that_is_refused_is_an_error(fake: FakeServer, url: str) -> None:
     fake.fails = True
     with pytest.raises(LoadError, match="status 500: out of memory"):
@@ -181,6 +220,14 @@ def test_servers_are_measured_in_turns_and_one_that_fails_is_told(tmp_path: Path
     assert [len(row.answers) for row in rows] == [6, 12, 0, 0]
     assert [len(row.throughputs) for row in rows] == [2, 2, 0, 0]
     assert [row.failure for row in rows] == [None, None, "no such model", "no such model"]
+
+
+def test_a_mixed_load_is_measured_where_requests_run_together(tmp_path: Path) -> None:
+    works = Server("works", (sys.executable, "-c", SERVE))
+    servers = [works, Server("one at a time", ("no such program",), batches=False)]
+    rows = measure_mixed(servers, Plan(rounds=2, words=6), MIXED, tmp_path)
+    assert [len(row.rounds) for row in rows] == [2, 0]
+    assert [row.failure for row in rows] == [None, "runs one request at a time"]
 
 
 def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
