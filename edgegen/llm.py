@@ -104,6 +104,7 @@ class LLM:
         )
         self._client = EngineClient(EngineThread(engine))
         self._closing = Lock()
+        self._building_many = Lock()
 
     @classmethod
     def load(
@@ -239,7 +240,7 @@ class LLM:
         if _is_batch(prompt):
             if session is not None:
                 raise UsageError("a session has one prompt at a time: give each of several a session of its own.")
-            return self._client.run([self._requests.build(text, chosen) for text in prompt], cancel)
+            return self._client.run(self._build_all(prompt, chosen), cancel)
         return self._client.run([self._request(cast(Prompt, prompt), chosen, session)], cancel)[0]
 
     def stream(
@@ -271,7 +272,7 @@ class LLM:
         All prompts are checked before the first of them runs. Arguments and errors are those of :meth:`generate`.
         """
         chosen = _of_text(self._chosen(options, overrides))
-        return self._client.stream([self._requests.build(prompt, chosen) for prompt in prompts], cancel)
+        return self._client.stream(self._build_all(prompts, chosen), cancel)
 
     def chat(
         self,
@@ -510,6 +511,17 @@ class LLM:
         if self._builder is None:
             raise UsageError(_CLOSED)
         return self._builder
+
+    def _build_all(self, prompts: Ids[Prompt], options: GenerationOptions) -> list[Request]:
+        """The requests for several prompts; one thread at a time builds the next of its own.
+
+        Each takes the interpreter from the engine's thread for milliseconds, and many threads would take all of it.
+        """
+        requests = list[Request]()
+        for prompt in prompts:
+            with self._building_many:
+                requests.append(self._requests.build(prompt, options))
+        return requests
 
     def _request(self, prompt: Prompt, options: GenerationOptions, session: Session | None) -> Request:
         builder = self._requests

@@ -15,6 +15,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.engine.engine import Engine
+from edgegen.engine.sequence import Client
 from edgegen.generation.prompt_encoder import PromptEncoder
 from edgegen.generation.request import Request
 from edgegen.generation.request_builder import RequestBuilder
@@ -151,10 +152,12 @@ def test_any_schedule_gives_every_request_its_own_ids(kv: KVDtype, threads: int,
             clock=uneven_clock(seed),
         )
         requests = list[tuple[Request, Ids]]()
-        cancelled = set[Request]()
+        cancelled, clients = set[Request](), [Client(), Client()]
         for prompt, options, priority, pause in schedule(random):
             request = builder.build(prompt, OPTIONS[options])
             request.group.priority = priority
+            if random.random() < 0.5:
+                request.group.client = random.choice(clients)
             engine.add(request.group)
             requests.append((request, alone(kv, prompt, options)))
             for _ in range(pause):
