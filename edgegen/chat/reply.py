@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from edgegen.chat.distinct_calls import DistinctCalls
 from edgegen.chat.layout import AnswerLayout
 from edgegen.chat.reasoning import ReasoningMarkers
 from edgegen.chat.tool_formats import PYTHON_TAG, ToolFormat, control_texts
@@ -97,7 +98,8 @@ class _Pieces:
 class ReplyParser:
     """Reads the text of one answer as it comes; the pieces do not depend on how the text was cut.
 
-    Malformed calls, and calls of tools that there are not, are content. White space around thoughts and calls is
+    Malformed calls, and calls of tools that there are not, are content. Where calls must be made, one that repeats an
+    earlier one is left out. White space around thoughts and calls is
     dropped, and so are control texts. Calls are given out when they are whole; constrained ones, which cannot turn out
     to be malformed, in pieces while they are written.
     """
@@ -121,6 +123,7 @@ class ReplyParser:
         self._around = layout.around[0] == "" != layout.around[1] and form.in_reasoning
         self._may_begin_around = layout.around[0] != ""
         self._may_be_call = True
+        self._distinct = DistinctCalls() if form.tools is not None and form.tools.required else None
         self._message = _Message()
         self._message_kinds = set[bool]()
         self._space = ""
@@ -148,7 +151,14 @@ class ReplyParser:
         pieces = _Pieces()
         while self._state(pieces, final):
             pass
+        if self._distinct is not None:
+            pieces.deltas, pieces.calls = self._distinct.read(pieces.deltas, pieces.calls)
         return pieces.reply()
+
+    @property
+    def has_repeated(self) -> bool:
+        """Whether a call that had to be made was made again: it is left out, and the answer can end."""
+        return self._distinct is not None and self._distinct.repeated
 
     def _start(self, pieces: _Pieces, final: bool) -> bool:
         """Before anything is said: thoughts may begin here."""

@@ -65,6 +65,7 @@ class ToolFormat:
         no_call: names that a model calls to say that it calls nothing.
         turn_end: the token that ends what is said before a call, as well as a turn.
         single: an answer ends with its first call.
+        indented: the templates write the JSON of calls in lines, with indentation.
     """
 
     name: str
@@ -86,6 +87,7 @@ class ToolFormat:
     no_call: tuple[str, ...] = ()
     turn_end: str = ""
     single: bool = False
+    indented: bool = False
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -189,6 +191,7 @@ FORMATS = (
         name_key="tool_name",
         arguments_key="parameters",
         id_key="tool_call_id",
+        indented=True,
     ),
     ToolFormat(
         "minimax",
@@ -231,6 +234,7 @@ FORMATS = (
         name_key="tool_name",
         arguments_key="parameters",
         fence="```json",
+        indented=True,
         no_call=("directly-answer", "directly_answer"),
     ),
     ToolFormat("firefunction", ("functools[",), "functools[", "", "list"),

@@ -3,7 +3,16 @@
 import json
 from dataclasses import dataclass
 
-from edgegen.constraint.constraint import COLON, COMMA, FREE_LEVELS, SPACE, Whitespace, check_whitespace, line_break
+from edgegen.constraint.constraint import (
+    COLON,
+    COMMA,
+    FREE_LEVELS,
+    SPACE,
+    Whitespace,
+    check_whitespace,
+    line_break,
+    read_whitespace_pattern,
+)
 
 _GRAMMAR = r"""
 start: {outside} {root} {outside}
@@ -24,17 +33,21 @@ class AnyJson:
     """
 
     any_value: bool = False
-    whitespace: Whitespace = "flexible"
+    whitespace: Whitespace = "compact"
+    whitespace_pattern: str | None = None
 
     def __post_init__(self) -> None:
         check_whitespace(self.whitespace)
+        if self.whitespace_pattern is not None:
+            read_whitespace_pattern(self.whitespace_pattern)
 
     @property
     def name(self) -> str:
         return "the JSON grammar"
 
     def source(self) -> str:
-        match self.whitespace:
+        pattern = self.whitespace_pattern
+        match self.whitespace if pattern is None else "pattern" if pattern else "compact":
             case "compact":
                 inside, comma, colon, rules = "", '","', '":"', ""
             case "flexible":
@@ -43,13 +56,16 @@ class AnyJson:
             case "any":
                 inside, comma, colon = "SPACE?", 'SPACE? "," SPACE?', 'SPACE? ":" SPACE?'
                 rules = f"SPACE: /{SPACE['any']}/\n"
+            case _:
+                inside, comma, colon = "SPACE?", 'SPACE? "," SPACE?', 'SPACE? ":" SPACE?'
+                rules = f"SPACE: /{read_whitespace_pattern(pattern or '')}/ & /(?s:.+)/\n"
         grammar = rules + _GRAMMAR.format(
             root="value" if self.any_value else "object",
-            outside="SPACE?" if self.whitespace == "any" else "",
+            outside="SPACE?" if self.whitespace == "any" and pattern is None else "",
             inside=inside,
             comma=comma,
             colon=colon,
-            blank="| SPACE" if self.whitespace == "any" else "",
+            blank="| SPACE" if self.whitespace == "any" and pattern is None else "",
         )
         return json.dumps({"grammars": [{"lark_grammar": grammar}]})
 

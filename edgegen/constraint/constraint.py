@@ -1,15 +1,19 @@
 """Constraint: the interface of every output constraint."""
 
-from typing import Literal, Protocol, get_args
+import re
+from reprlib import repr as shortened
+from typing import Protocol, get_args
 
 from edgegen.errors import ConstraintError, did_you_mean
+from edgegen.options.option import JsonWhitespace
 
-Whitespace = Literal["compact", "flexible", "any"]
+Whitespace = JsonWhitespace
 """Space between the tokens of JSON.
 
-``compact``: none. ``flexible``: what models write. Nothing, or one space after commas and colons, as Python's
-``json.dumps`` has it, or line breaks with indentation; one break at most in one place, and nothing around the whole,
-so that a model cannot go on with space forever. ``any``: all that JSON allows, around the whole too.
+``compact``: none, which is the default everywhere. ``flexible``: what models write by themselves. Nothing, or one space
+after commas and colons, as Python's ``json.dumps`` has it, or line breaks with indentation; one break at most in one
+place, and nothing around the whole, so that a model cannot go on with space forever. ``any``: all that JSON allows,
+around the whole too.
 """
 
 _MOST_CHARACTERS = 1_000_000
@@ -23,6 +27,15 @@ COMMA, COLON = ", ?", ": ?"
 
 SPACE: dict[Whitespace, str] = {"compact": "", "flexible": r"( |\n[ \t]{0,20})", "any": r"[ \t\n\r]+"}
 """Regular expression of the space that may stand in one place; empty where none may."""
+
+
+_LONGEST_PATTERN = 100
+_OF_SPACE = re.compile(
+    r"(?:(?:[ \n\t\r]|\\[nrts]|\[(?:[ \n\t\r]|\\[nrts])+\])(?:[?*+]|\{[0-9]{0,3},?[0-9]{0,3}\})?|[(|]|\)[?*+]?)*"
+)
+"""A regular expression of nothing but white space; what is repeated a number of times is no group."""
+_SPELLED = {"\\s": r"[ \t\n\r]", "\n": r"\n", "\t": r"\t", "\r": r"\r"}
+"""Space as it stands in grammars: of JSON's, and no Unicode's, and without line breaks."""
 
 
 def line_break(levels: int) -> str:
@@ -62,6 +75,20 @@ def check_whitespace(whitespace: Whitespace) -> None:
         raise ConstraintError(
             f"whitespace is one of {', '.join(known)}, not {whitespace!r}{did_you_mean(whitespace, known)}"
         )
+
+
+def read_whitespace_pattern(pattern: str) -> str:
+    """A regular expression of the space that may stand in one place of JSON, as it stands in grammars.
+
+    Raises:
+        ConstraintError: it is too long, or may match what is no space.
+    """
+    if len(pattern) > _LONGEST_PATTERN or not _OF_SPACE.fullmatch(pattern):
+        raise ConstraintError(
+            f"a whitespace pattern is a regular expression of at most {_LONGEST_PATTERN} characters, for spaces, tabs "
+            f"and line breaks alone, such as [ \\n]?, not {shortened(pattern)}"
+        )
+    return re.sub(r"\\s|[\n\t\r]", lambda found: _SPELLED[found[0]], pattern)
 
 
 def check_size(name: str, text: str) -> None:

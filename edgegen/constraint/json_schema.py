@@ -16,6 +16,7 @@ from edgegen.constraint.constraint import (
     check_size,
     check_whitespace,
     line_break,
+    read_whitespace_pattern,
 )
 from edgegen.constraint.cost import check_schema_cost
 from edgegen.constraint.schema_levels import value_levels
@@ -46,17 +47,22 @@ class JsonSchema:
         schema: its JSON text.
         additional_properties: whether objects may have properties that the schema does not list, as the standard has
             it. Otherwise those only may whose schema says ``additionalProperties``, so that an answer ends.
+        whitespace_pattern: a regular expression of the space that may stand in one place; it takes the place of
+            ``whitespace``.
     """
 
     schema: str
-    whitespace: Whitespace = "flexible"
+    whitespace: Whitespace = "compact"
     additional_properties: bool = False
+    whitespace_pattern: str | None = None
 
     def __post_init__(self) -> None:
         check_whitespace(self.whitespace)
+        if self.whitespace_pattern is not None:
+            read_whitespace_pattern(self.whitespace_pattern)
 
     @classmethod
-    def of(cls, schema: object, whitespace: Whitespace = "flexible", *, additional_properties: bool = False) -> Self:
+    def of(cls, schema: object, whitespace: Whitespace = "compact", *, additional_properties: bool = False) -> Self:
         """From a schema as a text, as Python values, or as a class with ``model_json_schema`` (pydantic's models).
 
         Raises:
@@ -84,16 +90,17 @@ class JsonSchema:
 
     def source(self) -> str:
         schema = self.rule()
-        if self.whitespace != "any":
+        if self.whitespace != "any" or self.whitespace_pattern is not None:
             return json.dumps({"grammars": [{"json_schema": schema}]})
         space = SPACE[self.whitespace]
         grammar = f"start: SPACE? json SPACE?\njson: %json {json.dumps(schema)}\nSPACE: /{space}/\n"
         return json.dumps({"grammars": [{"lark_grammar": grammar}]})
 
-    def rule(self, within: int = 0) -> dict[str, Any]:
+    def rule(self, within: int = 0, *, spaced: bool = False) -> dict[str, Any]:
         """The schema as llguidance reads it, for ``%json`` in a grammar.
 
-        ``within``: how many objects and arrays it stands in there, which indent it further.
+        ``within``: how many objects and arrays it stands in there, which indent it further; ``spaced``: one space may
+        stand after commas and colons of a compact one.
 
         Raises:
             ConstraintError: it is broken, or cannot be enforced.
@@ -103,23 +110,25 @@ class JsonSchema:
         check_schema_cost([parsed], self.name)
         schema = enforceable(parsed)
         if self.additional_properties:
-            return schema | {"x-guidance": self._options(schema, within)}
+            return schema | {"x-guidance": self._options(schema, within, spaced)}
         coerced = bool(places_of(schema, "oneOf"))
         if coerced:
             # Branches that only closing tells apart are not apart in the schema: what validates as one does as both.
-            self._check(schema | {"x-guidance": self._options(schema, within)})
+            self._check(schema | {"x-guidance": self._options(schema, within, spaced)})
         schema = closed(schema)
-        return schema | {"x-guidance": self._options(schema, within) | {"coerce_one_of": coerced}}
+        return schema | {"x-guidance": self._options(schema, within, spaced) | {"coerce_one_of": coerced}}
 
-    def _options(self, schema: Mapping[str, Any], within: int) -> dict[str, Any]:
-        flexible = self.whitespace == "flexible"
+    def _options(self, schema: Mapping[str, Any], within: int, spaced: bool) -> dict[str, Any]:
+        pattern = self.whitespace_pattern
+        flexible = self.whitespace == "flexible" and pattern is None
         levels = value_levels(schema, FREE_LEVELS, _MOST_LEVELS) + within if flexible else 0
         space = SPACE["any"] if self.whitespace == "any" else line_break(levels) if levels else None
+        space = space if pattern is None else read_whitespace_pattern(pattern)
         return {
             "whitespace_flexible": bool(space),
             "whitespace_pattern": space,
-            "item_separator": COMMA if flexible else ",",
-            "key_separator": COLON if flexible else ":",
+            "item_separator": COMMA if flexible or spaced else ",",
+            "key_separator": COLON if flexible or spaced else ":",
             "json_allowed_escapes": 'nrbtf\\"',
             "json_allow_general_unicode_escapes": False,
             "coerce_one_of": False,

@@ -37,7 +37,11 @@ class LiteralRules:
     """Writes the rules of one format's arguments; keys that it cannot enforce are refused by name."""
 
     def __init__(
-        self, body: BodyKind, rules: list[str], text: Callable[[str], str], special: Mapping[str, int]
+        self,
+        body: BodyKind,
+        rules: list[str],
+        text: Callable[[str], str],
+        special: Mapping[str, int],
     ) -> None:
         """
         Args:

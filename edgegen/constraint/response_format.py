@@ -29,7 +29,7 @@ _ABOUT = ("name", "description", "strict")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def read_response_format(value: object, whitespace: Whitespace = "flexible") -> Constraint | None:
+def read_response_format(value: object, whitespace: Whitespace = "compact") -> Constraint | None:
     """The constraint of a ``response_format``; None for free text.
 
     Args:

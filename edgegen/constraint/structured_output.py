@@ -1,12 +1,14 @@
 """Reads the parameters with which llama.cpp, SGLang and vLLM ask for constrained output beside ``response_format``."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from reprlib import repr as shortened
 from typing import Any, cast
 
 from edgegen.constraint.any_json import AnyJson
 from edgegen.constraint.choice import Choice
-from edgegen.constraint.constraint import Constraint, Whitespace
+from edgegen.constraint.constraint import Constraint, Whitespace, read_whitespace_pattern
 from edgegen.constraint.grammar import Grammar
 from edgegen.constraint.json_schema import JsonSchema
 from edgegen.constraint.regex import Regex
@@ -20,17 +22,20 @@ _PARAMETERS: Mapping[str, str] = {
     "ebnf": "ebnf",
     **{f"guided_{kind}": kind for kind in _KINDS},  # vLLM
 }
-_REFUSED = ("structural_tag", "guided_whitespace_pattern")
+_REFUSED = ("structural_tag",)
+_PATTERN, _PATTERN_INSIDE = "guided_whitespace_pattern", "whitespace_pattern"
 _SWITCHES = ("disable_additional_properties", "disable_any_whitespace", "disable_fallback")
-_REFUSED_INSIDE = ("structural_tag", "whitespace_pattern")
+_REFUSED_INSIDE = ("structural_tag",)
 _OUTPUTS = "structured_outputs"
 
-STRUCTURED_OUTPUT = frozenset({*_PARAMETERS, *_REFUSED, _OUTPUTS, "guided_decoding_backend"})
+STRUCTURED_OUTPUT = frozenset({*_PARAMETERS, *_REFUSED, _PATTERN, _OUTPUTS, "guided_decoding_backend"})
 """The names of the parameters. Which library compiles a grammar (``guided_decoding_backend``) changes no text."""
 
 
-def read_structured_output(given: Mapping[str, Any]) -> Constraint | None:
+def read_structured_output(given: Mapping[str, Any], whitespace: Whitespace = "compact") -> Constraint | None:
     """The constraint that those parameters in ``given`` ask for that are in ``STRUCTURED_OUTPUT``; None for free text.
+
+    Two that say the same are one. ``whitespace``: that of JSON, where no parameter says it.
 
     Raises:
         ConstraintError: two say what the text must be, one is not supported, or its value is wrong; all of this is
@@ -41,7 +46,7 @@ def read_structured_output(given: Mapping[str, Any]) -> Constraint | None:
     inside: Mapping[str, Any] = cast(Mapping[str, Any], asked) if isinstance(asked, Mapping) else {}
     if not isinstance(asked, Mapping | None):
         problems.append(f"{_OUTPUTS}: an object expected, found {shortened(asked)}")
-    problems += unknown_keys(_OUTPUTS, inside, (*_KINDS, *_SWITCHES, *_REFUSED_INSIDE))
+    problems += unknown_keys(_OUTPUTS, inside, (*_KINDS, *_SWITCHES, _PATTERN_INSIDE, *_REFUSED_INSIDE))
     problems += [
         f"{_OUTPUTS}.{key} is not supported: leave it out" for key in _REFUSED_INSIDE if inside.get(key) is not None
     ]
@@ -54,15 +59,52 @@ def read_structured_output(given: Mapping[str, Any]) -> Constraint | None:
     found += [(f"{_OUTPUTS}.{kind}", kind, inside[kind]) for kind in _KINDS if inside.get(kind) is not None]
     if isinstance(asked, Mapping) and not found and not problems:
         problems.append(f"{_OUTPUTS} does not say what the text must be: give one of {', '.join(_KINDS)}")
-    if len(found) > 1:
+    if any(_asked(*one[1:]) != _asked(*found[0][1:]) for one in found[1:]):
         names = " and ".join(name for name, _, _ in found)
         problems.append(f"{names} each say what the text must be: keep one of them")
+    pattern = _whitespace_pattern(given, inside, found, problems)
     problems += [problem for name, kind, value in found if (problem := _problem(name, kind, value))]
     if problems:
         raise ConstraintError(one_or_list(problems))
-    whitespace: Whitespace = "compact" if inside.get("disable_any_whitespace") else "flexible"
+    if inside.get("disable_any_whitespace"):
+        whitespace = "compact"
     additional = inside.get("disable_additional_properties") is False
-    return _constraint(*found[0][1:], whitespace, additional_properties=additional) if found else None
+    made = _constraint(*found[0][1:], whitespace, additional_properties=additional) if found else None
+    return replace(made, whitespace_pattern=pattern) if isinstance(made, JsonSchema | AnyJson) else made
+
+
+def _asked(kind: str, value: object) -> tuple[str, object]:
+    """What a parameter asks for, to compare: a schema may be JSON or its text."""
+    if kind != "json" or not isinstance(value, str):
+        return kind, value
+    try:
+        return kind, json.loads(value)
+    except (ValueError, RecursionError):
+        return kind, value
+
+
+def _whitespace_pattern(
+    given: Mapping[str, Any],
+    inside: Mapping[str, Any],
+    found: Sequence[tuple[str, str, object]],
+    problems: list[str],
+) -> str | None:
+    """The regular expression of the space in JSON, where a parameter has one."""
+    said = {_PATTERN: given.get(_PATTERN), f"{_OUTPUTS}.{_PATTERN_INSIDE}": inside.get(_PATTERN_INSIDE)}
+    patterns = {name: pattern for name, pattern in said.items() if pattern is not None}
+    for name, pattern in patterns.items():
+        if not isinstance(pattern, str):
+            problems.append(f"{name}: text expected, found {shortened(pattern)}")
+        elif not any(kind in ("json", "json_object") for _, kind, _ in found):
+            problems.append(f"{name} goes with a JSON schema or json_object beside it, and there is none")
+        else:
+            try:
+                read_whitespace_pattern(pattern)
+            except ConstraintError as error:
+                problems.append(f"{name}: {error}")
+    if len(set(patterns.values())) > 1 and not problems:
+        problems.append(f"{' and '.join(patterns)} differ: keep one of them")
+    return next(iter(patterns.values()), None)
 
 
 def _problem(name: str, kind: str, value: object) -> str:

@@ -10,7 +10,7 @@ from edgegen.chat.layout import AnswerLayout, MessageHeaders
 from edgegen.chat.literals import SYNTAXES
 from edgegen.chat.reply import ReplyFormat
 from edgegen.chat.tool_formats import PYTHON_TAG, is_text
-from edgegen.constraint.constraint import SPACE
+from edgegen.constraint.constraint import SPACE, Whitespace
 from edgegen.constraint.cost import check_schema_cost
 from edgegen.constraint.json_schema import JsonSchema
 from edgegen.constraint.literal_rules import LiteralRules
@@ -40,13 +40,13 @@ class ToolCallConstraint:
     grammar: str
 
     @classmethod
-    def of(cls, form: ReplyFormat, special: Mapping[str, int]) -> Self:
-        """``special``: the ids of the markers that are special tokens.
+    def of(cls, form: ReplyFormat, special: Mapping[str, int], whitespace: Whitespace = "compact") -> Self:
+        """``special``: the ids of the markers that are special tokens; ``whitespace``: that of the calls' JSON.
 
         Raises:
             ConstraintError: the schema of a tool's arguments cannot be enforced.
         """
-        return cls(_Writer(form, special).grammar())
+        return cls(_Writer(form, special, whitespace).grammar())
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class ToolCallConstraint:
 class _Writer:
     """Writes the grammar; ``special`` has the ids of the markers that are special tokens."""
 
-    def __init__(self, form: ReplyFormat, special: Mapping[str, int]) -> None:
+    def __init__(self, form: ReplyFormat, special: Mapping[str, int], whitespace: Whitespace) -> None:
         assert form.style is not None
         assert form.tools is not None
         self._form, self._style, self._tools, self._special = form, form.style, form.tools, special
@@ -70,11 +70,20 @@ class _Writer:
         self._several = form.tools.parallel and not form.style.single
         self._more = f"{{0,{MOST_REQUIRED_CALLS - 1}}}" if form.tools.required else "*"
         self._rules = list[str]()
+        self._whitespace: Whitespace = whitespace
+        # What a model begins by itself may have the spaces of its template, which most have as json.dumps does.
+        if whitespace == "compact" and form.style.indented and not form.tools.required:
+            self._whitespace = "flexible"
+        is_compact = self._whitespace == "compact"
+        self._spaced = is_compact and not form.tools.required
+        self._space = "" if is_compact and form.tools.required else "SPACE?"
 
     def grammar(self) -> str:
         check_schema_cost(self._tools.parameters.values(), "the grammar of the tool calls")
-        self._rules.append(f"SPACE: /{SPACE['flexible']}/")
-        if self._style.body in SYNTAXES:
+        literal = self._style.body in SYNTAXES
+        if self._space or literal:
+            self._rules.append(f"SPACE: /{SPACE[self._whitespace] or ' '}/")
+        if literal:
             self._literals = LiteralRules(self._style.body, self._rules, self._text, self._special)
         if self._layout.headers is not None:
             return "\n".join([f"start: {self._headed(self._layout.headers)}", *self._rules]) + "\n"
@@ -104,10 +113,10 @@ class _Writer:
         """What stands after an opening marker."""
         style = self._style
         if style.body in ("list", "keyed", "python"):
-            more = f'("," SPACE? body){self._more}' if self._several else ""
+            more = f'("," {self._space} body){self._more}' if self._several else ""
             begin = "" if style.opening.endswith("[") else '"["'
-            fence = f"/[ \\n]{{0,4}}/ {self._text(style.fence)} /[ \\n]{{0,4}}/" if style.fence else "SPACE?"
-            return f'{fence} {begin} SPACE? body {more} SPACE? "]" {self._text(style.closing)}'
+            fence = f"/[ \\n]{{0,4}}/ {self._text(style.fence)} /[ \\n]{{0,4}}/" if style.fence else self._space
+            return f'{fence} {begin} {self._space} body {more} {self._space} "]" {self._text(style.closing)}'
         if style.several:
             more = f"({_quoted(_NEW_LINE)} body){self._more}" if self._several else ""
             return f"{_quoted(_NEW_LINE)} body {more} {_quoted(_NEW_LINE)} {self._text(style.closing)}"
@@ -140,7 +149,7 @@ class _Writer:
             header = (
                 f"{channel} {_quoted(headers.calls + called)} | {_quoted(called)} {channel} {_quoted(headers.calls)}"
             )
-            arguments = f"%json {_rule({'type': 'object', **schema}, name)}"
+            arguments = f"%json {self._rule({'type': 'object', **schema}, name)}"
             calls.append(f"({header}) {kind} {message} {arguments}")
         self._rules += ["TEXT: /(?s:.*)/", f"call: {' | '.join(calls)}"]
         self._until("message_end", headers.ends[0], "TEXT")
@@ -217,8 +226,9 @@ class _Writer:
         calls = list[str]()
         for n, (name, schema) in enumerate(tools.parameters.items()):
             self._rules.append(f"begin_{n}[lazy]: {heads[n]}")
-            arguments = f"%json {_rule({'type': 'object', **schema}, name)}"
-            rest = f'SPACE? "," SPACE? {arguments_key} ":" SPACE? {arguments} SPACE? "}}"'
+            arguments = f"%json {self._rule({'type': 'object', **schema}, name)}"
+            space = self._space
+            rest = f'{space} "," {space} {arguments_key} ":" {space} {arguments} {space} "}}"'
             calls.append(f"begin_{n} {arguments if style.separator else rest}")
         self._rules.append(f"NO_CALL: {text} & ~({begin} ({names}) TEXT)")
         return f"{tag} NO_CALL | {tag} ({' | '.join(calls)}) {self._more_bare}"
@@ -265,7 +275,7 @@ class _Writer:
                     "required": [*(function if style.id_last else properties)],
                     "additionalProperties": False,
                 }
-                body = f"%json {_rule(entry, name, schema)}"
+                body = f"%json {self._rule(entry, name, schema)}"
                 if style.body == "list" or not style.opening:
                     return self._named(n, body)
                 return self._named(n, f"{self._text(style.pad)} {body} {self._text(style.pad)} {closing}")
@@ -276,7 +286,7 @@ class _Writer:
                     "required": [name],
                     "additionalProperties": False,
                 }
-                return self._named(n, f"%json {_rule(entry, name, schema)}")
+                return self._named(n, f"%json {self._rule(entry, name, schema)}")
             case "python":
                 return self._named(
                     n, f'{_quoted(f"{name}(")} {self._literals.arguments(f"args_{n}", name, schema)} ")"'
@@ -287,7 +297,7 @@ class _Writer:
             case "named":
                 parts = [_PLACEHOLDERS.get(part) or self._text(part) for part in _PLACEHOLDER.split(style.name_text)]
                 head = " ".join(_quoted(name) if part == "{name}" else part for part in parts)
-                arguments = f"%json {_rule(schema, name)} {self._text(style.pad)}"
+                arguments = f"%json {self._rule(schema, name)} {self._text(style.pad)}"
                 return self._named(n, f"{head} {self._text(style.separator)} {arguments} {closing}")
             case "functions":
                 tags = style.tags
@@ -302,6 +312,14 @@ class _Writer:
                 between = "<arg_key>{}</arg_key>\n<arg_value>"
                 pairs = self._pairs(n, name, schema, between, "", "</arg_value>")
                 return self._named(n, f"{self._lines(name + _NEW_LINE)} {pairs} {closing}")
+
+    def _rule(self, schema: Mapping[str, Any], name: str, inner: Mapping[str, Any] | None = None) -> str:
+        """``schema`` for ``%json``; definitions of ``inner``, a part of it, move to the top, where references look."""
+        shared = {key: inner[key] for key in ("$defs", "definitions") if key in inner} if inner else {}
+        try:
+            return json.dumps(JsonSchema.of({**shared, **schema}, self._whitespace).rule(_WITHIN, spaced=self._spaced))
+        except ConstraintError as error:
+            raise ConstraintError(f"the arguments of the tool {name!r} cannot be enforced: {error}") from None
 
     def _named(self, n: int, body: str) -> str:
         self._rules.append(f"body_{n}: {body}")
@@ -323,7 +341,7 @@ class _Writer:
             elif is_string:
                 self._rules.append(f"{rule}: ({self._choices(entry, name, key)}) {self._text(space + tag)}")
             else:
-                self._rules.append(f"{rule}: %json {_rule({**shared, **entry}, name)} {self._text(space + tag)}")
+                self._rules.append(f"{rule}: %json {self._rule({**shared, **entry}, name)} {self._text(space + tag)}")
             typed = before.format(key).replace("{}", "true" if is_string else "false")
             part = f"{self._lines(typed)} {rule} {self._lines(_NEW_LINE)}"
             parts.append(part if key in required else f"({part})?")
@@ -348,15 +366,6 @@ class _Writer:
         """A marker in the grammar: special tokens by their ids, and text; nothing where the token ends the answer."""
         parts = (part for part in self._parts(marker) if part not in self._layout.ends or part not in self._special)
         return " ".join(f"<[{self._special[part]}]>" if part in self._special else _quoted(part) for part in parts)
-
-
-def _rule(schema: Mapping[str, Any], name: str, inner: Mapping[str, Any] | None = None) -> str:
-    """``schema`` for ``%json``; definitions of ``inner``, a part of it, move to the top, where references look."""
-    shared = {key: inner[key] for key in ("$defs", "definitions") if key in inner} if inner else {}
-    try:
-        return json.dumps(JsonSchema.of({**shared, **schema}, "flexible").rule(_WITHIN))
-    except ConstraintError as error:
-        raise ConstraintError(f"the arguments of the tool {name!r} cannot be enforced: {error}") from None
 
 
 def _quoted(text: str) -> str:

@@ -27,7 +27,7 @@ from edgegen.tokenizer import StreamingDetokenizer
 
 if TYPE_CHECKING:  # what only some requests need is imported where they ask for it
     from edgegen.chat import Message
-    from edgegen.chat.reply import ReplyFormat
+    from edgegen.chat.reply import ReplyFormat, ReplyParser
     from edgegen.constraint import Constraint, ConstraintCompiler, RowConstraint
     from edgegen.constraint.compiler import CompiledConstraint
     from edgegen.engine.beam_search import Stops
@@ -230,7 +230,8 @@ class RequestBuilder:
         from edgegen.constraint import ToolCallConstraint
 
         try:
-            return self._compiler.compile(ToolCallConstraint.of(form, self.encoder.control_ids(form.markers)))
+            special = self.encoder.control_ids(form.markers)
+            return self._compiler.compile(ToolCallConstraint.of(form, special, options.json_whitespace))
         except ConstraintError:
             if form.tools.required:
                 raise
@@ -267,7 +268,7 @@ class RequestBuilder:
         if isinstance(grammar, str):
             constraint = Grammar(grammar)
         elif grammar is None:
-            constraint = read_response_format(options.response_format)
+            constraint = read_response_format(options.response_format, options.json_whitespace)
         elif callable(getattr(grammar, "source", None)):
             constraint = cast("Constraint", grammar)
         else:
@@ -333,6 +334,8 @@ class RequestBuilder:
             last=[budget] if budget else [],
         )
         watch = _watch(watcher, constraint)
+        if parser is not None and plan.form is not None and plan.form.tools is not None and plan.form.tools.required:
+            watch = _unless_repeated(watch, parser)
         if plan.session is not None and plan.answer_start < len(plan.ids):
             _catch_up(plan.session, plan.ids[plan.answer_start :], watch, pipeline)
             watcher.take_text()
@@ -489,6 +492,15 @@ def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
     from edgegen.constraint import ConstraintWatch
 
     return ConstraintWatch(watcher, constraint).watch
+
+
+def _unless_repeated(watch: Watch, parser: ReplyParser) -> Watch:
+    """``watch``, and the end of an answer that has begun to repeat its calls."""
+
+    def watch_calls(new_ids: Ids[int]) -> StopMatch | None:
+        return watch(new_ids) or (StopMatch("stop", None, "grammar") if parser.has_repeated else None)
+
+    return watch_calls
 
 
 def _sharing(sequences: list[Sequence]) -> list[Sequence]:

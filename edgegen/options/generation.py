@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from edgegen.errors import OptionError
 from edgegen.options.hints import refuse_unknown
@@ -15,6 +15,7 @@ from edgegen.options.option import (
     MOST_PROPOSED,
     MOST_SEQUENCES,
     MOST_TOP_LOGPROBS,
+    JsonWhitespace,
     option,
 )
 from edgegen.options.option_set import documented, options_of
@@ -92,6 +93,7 @@ class GenerationOverrides(TypedDict, total=False):
     num_beams: int | None
     length_penalty: float | None
     early_stopping: EarlyStopping | None
+    json_whitespace: JsonWhitespace | None
     num_return_sequences: int | None
     logprobs: bool | None
     top_logprobs: int | None
@@ -226,6 +228,14 @@ class GenerationOptions(LogitsSettings):
         (),
         note="`{'type': 'json_object'}`, or a `json_schema`.",
         caller_only=True,
+    )
+    json_whitespace: JsonWhitespace = option(
+        "compact",
+        "Constrained output",
+        OneOf(get_args(JsonWhitespace), "'compact', 'flexible' or 'any' expected, found"),
+        "Space in JSON that a schema or a tool constrains.",
+        note="`compact`: none. `flexible`: what models write by themselves, one space after commas and colons, or "
+        "indented lines. `any`: all that JSON allows, without a bound. A `JsonSchema` made in Python keeps its own.",
     )
     grammar: Any = option(
         None,

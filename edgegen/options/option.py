@@ -7,6 +7,9 @@ from edgegen.options.kinds import Kind
 
 T = TypeVar("T")
 
+JsonWhitespace = Literal["compact", "flexible", "any"]
+"""Space between the tokens of JSON that a constraint makes."""
+
 Group = Literal[
     "Prompt",
     "Sampling",

@@ -1,9 +1,16 @@
 """OpenAI's requests: the options in the parameters that chat completions and completions share."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast, get_args
 
-from edgegen.constraint import STRUCTURED_OUTPUT, read_structured_output
+from edgegen.constraint import (
+    STRUCTURED_OUTPUT,
+    Constraint,
+    Grammar,
+    Whitespace,
+    read_response_format,
+    read_structured_output,
+)
 from edgegen.errors import ConstraintError, one_or_list
 from edgegen.openai.request import RENAMED, RENAMED_THINKING, each_problem, from_json, settings_of
 from edgegen.openai.schema import CHAT, CHAT_OWN
@@ -24,15 +31,17 @@ def request_settings(given: Mapping[str, Any], url: str, default_tokens: int | N
     left = {name: value for name, value in given.items() if name not in _NO_OPTIONS}
     values = settings_of(with_own_names(left, problems), url, problems)
     try:
-        constraint = read_structured_output({name: given[name] for name in STRUCTURED_OUTPUT if name in given})
+        asked = {name: given[name] for name in STRUCTURED_OUTPUT if name in given}
+        constraint = read_structured_output(asked, _whitespace(values))
+        others = _others(values) if constraint is not None else {}
     except ConstraintError as error:
         problems += each_problem(error)
-        constraint = None
+        constraint, others = None, {}
     if constraint is not None:
-        said = [name for name in ("response_format", "grammar") if name in values]
-        asked = next(name for name in given if name in STRUCTURED_OUTPUT)
-        problems += [f"{asked} and {name} both say what the text must be: keep one of them" for name in said]
-        values["response_format"] = constraint
+        said = [name for name, other in others.items() if other is not None and other != constraint]
+        first = next(name for name in given if name in STRUCTURED_OUTPUT)
+        problems += [f"{first} and {name} both say what the text must be: keep one of them" for name in said]
+        values = {name: value for name, value in values.items() if name != "grammar"} | {"response_format": constraint}
     renamed = {**RENAMED, **TAKEN, **(RENAMED_THINKING if url == CHAT else {})}
     if "logprobs" in given and "top_logprobs" not in given:
         renamed["logprobs"] = "top_logprobs"
@@ -43,6 +52,26 @@ def request_settings(given: Mapping[str, Any], url: str, default_tokens: int | N
         raise settings.error(one_or_list(problems))
     settings.check_limits()
     return settings
+
+
+def _whitespace(values: Mapping[str, Any]) -> Whitespace:
+    """That of JSON; what is none is refused with the other options."""
+    asked: object = values.get("json_whitespace")
+    return cast(Whitespace, asked) if asked in get_args(Whitespace) else "compact"
+
+
+def _others(values: Mapping[str, Any]) -> dict[str, Constraint | None]:
+    """What the options beside another constraint say that the text must be, by their names.
+
+    Raises:
+        ConstraintError: one is wrong.
+    """
+    found = dict[str, Constraint | None]()
+    if "response_format" in values:
+        found["response_format"] = read_response_format(values["response_format"], _whitespace(values))
+    if "grammar" in values:
+        found["grammar"] = Grammar(values["grammar"]) if isinstance(values["grammar"], str) else None
+    return found
 
 
 def wants_usage(given: Mapping[str, Any]) -> bool:

@@ -30,7 +30,7 @@ class Instance:
     valid: bool
 
     def constraint(self, *, additional_properties: bool) -> JsonSchema:
-        return JsonSchema.of(self.schema, additional_properties=additional_properties)
+        return JsonSchema.of(self.schema, "flexible", additional_properties=additional_properties)
 
     def __str__(self) -> str:
         return f"{self.draft}/{self.keyword}: {self.test}: {json.dumps(self.data)[:80]}"

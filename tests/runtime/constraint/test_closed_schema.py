@@ -127,7 +127,7 @@ def test_objects_have_the_properties_that_are_listed(
 ) -> None:
     validator = pytest.importorskip("jsonschema").validators.validator_for(schema)(schema)
     assert [text for text in right if not validator.is_valid(json.loads(text))] == []
-    constraint = JsonSchema.of(schema)
+    constraint = JsonSchema.of(schema, "flexible")
     assert [text for text in right if not gpt2.accepts(constraint, text)] == []
     assert [text for text in wrong if gpt2.accepts(constraint, text)] == []
 
@@ -135,9 +135,9 @@ def test_objects_have_the_properties_that_are_listed(
 def test_the_switch_opens_all_objects(gpt2: Vocabulary) -> None:
     schema = {"type": "object", "properties": {"a": obj("b")}}
     text = '{"a": {"b": 1, "c": 2}, "d": 3}'
-    assert gpt2.accepts(JsonSchema.of(schema, additional_properties=True), text)
-    assert not gpt2.accepts(JsonSchema.of(schema), text)
-    assert JsonSchema.of(schema) != JsonSchema.of(schema, additional_properties=True)
+    assert gpt2.accepts(JsonSchema.of(schema, "flexible", additional_properties=True), text)
+    assert not gpt2.accepts(JsonSchema.of(schema, "flexible"), text)
+    assert JsonSchema.of(schema, "flexible") != JsonSchema.of(schema, "flexible", additional_properties=True)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_closed_schemas_against_unevaluated_properties(
     schema = {"type": "object", "$defs": definitions, **parts, **({"anyOf": branches} if branches else {})}
     validator = jsonschema.Draft202012Validator(schema)
     exact = jsonschema.Draft202012Validator(schema | {"unevaluatedProperties": False})
-    opened, shut = JsonSchema.of(schema, additional_properties=True), JsonSchema.of(schema)
+    opened, shut = JsonSchema.of(schema, "flexible", additional_properties=True), JsonSchema.of(schema, "flexible")
     for text in texts:
         value = json.loads(text)
         if gpt2.accepts(shut, text):

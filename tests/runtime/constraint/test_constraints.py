@@ -259,6 +259,11 @@ NULL = JsonSchema('{"type": "null"}')
          JsonSchema('{"type": "null"}', additional_properties=True)),
         ({"structured_outputs": {"choice": ["a"], "disable_fallback": True}}, Choice(("a",))),
         ({"structured_outputs": {"json_object": True}}, AnyJson()),
+        ({"guided_grammar": "start: X", "structured_outputs": {"grammar": "start: X"}}, Grammar("start: X")),
+        ({"guided_json": {"type": "null"}, "json_schema": '{"type": "null"}'}, NULL),
+        ({"guided_json": {"type": "null"}, "guided_whitespace_pattern": "[ \n]?"},
+         JsonSchema('{"type": "null"}', whitespace_pattern="[ \n]?")),
+        ({"structured_outputs": {"json_object": True, "whitespace_pattern": " *"}}, AnyJson(whitespace_pattern=" *")),
     ],
 )  # fmt: skip
 def test_other_parameters_for_structured_output(given: dict[str, Any], expected: object) -> None:
@@ -286,6 +291,38 @@ def test_whitespace_of_any_json(gpt2: Vocabulary, text: str, allowed: str) -> No
         assert gpt2.accepts(AnyJson(whitespace=whitespace), text) == (whitespace in allowed.split()), whitespace
 
 
+@pytest.mark.parametrize(
+    ("pattern", "right", "wrong"),
+    [
+        ("", '{"a":[1]}', '{"a": [1]}'),
+        (" ?", '{"a": [1 ] }', '{"a":\n[1]}'),
+        (r"[\n\t ]*", '{\n\t"a":  [1]}', '{"a":\u00a0[1]}'),
+        (r"\s+", '{"a":\n\n[ 1]}', '{"a":\u00a0[1]}'),
+        ("( |\n){1,2}".replace("{1,2}", "+"), '{"a": \n[1]}', '{"a":\t[1]}'),
+    ],
+)
+def test_a_whitespace_pattern_is_what_may_stand_in_one_place(
+    gpt2: Vocabulary, pattern: str, right: str, wrong: str
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
+    for given in ({"guided_json": schema}, {"guided_json_object": True}):
+        constraint = read_structured_output({**given, "guided_whitespace_pattern": pattern})
+        assert constraint is not None
+        assert gpt2.accepts(constraint, right)
+        assert not gpt2.accepts(constraint, wrong)
+
+
+@pytest.mark.parametrize("pattern", ["a", " |x", "[^ ]", ".", "( {3}){3}", r"\d", " " * 101, "[ 1]", "(?: )"])
+def test_a_pattern_that_may_be_more_than_space_is_refused(pattern: str) -> None:
+    with pytest.raises(ConstraintError, match="guided_whitespace_pattern: a whitespace pattern is"):
+        read_structured_output({"guided_json": {}, "guided_whitespace_pattern": pattern})
+    with pytest.raises(ConstraintError, match="guided_whitespace_pattern: text expected, found 3"):
+        read_structured_output({"guided_json": {}, "guided_whitespace_pattern": 3})
+    both = {"guided_json": {}, "guided_whitespace_pattern": " ", "structured_outputs": {"whitespace_pattern": ""}}
+    with pytest.raises(ConstraintError, match="differ: keep one of them"):
+        read_structured_output(both)
+
+
 def test_wrong_parameters_for_structured_output() -> None:
     given: dict[str, Any] = {
         "guided_regex": 3,
@@ -296,11 +333,11 @@ def test_wrong_parameters_for_structured_output() -> None:
         read_structured_output(given)
     assert str(error.value).splitlines() == [
         "7 problems:",
-        "  - guided_whitespace_pattern is not supported: leave it out",
         "  - 'jsn' is not a key of structured_outputs (did you mean 'json'?)",
         "  - structured_outputs.structural_tag is not supported: leave it out",
         "  - structured_outputs.disable_fallback: true or false expected, found 1",
         "  - guided_regex and structured_outputs.choice each say what the text must be: keep one of them",
+        "  - guided_whitespace_pattern goes with a JSON schema or json_object beside it, and there is none",
         "  - guided_regex: text expected, found 3",
         "  - structured_outputs.choice: a list of texts expected, found 'a'",
     ]

@@ -48,7 +48,7 @@ def test_what_a_model_writes_is_allowed(vocabulary: Vocabulary, test_data: Path,
             assert not vocabulary.accepts(free, tokenizer.encode(broken, add_special_tokens=False)), broken
     assert form.tools is not None
     required = replace(form, tools=replace(form.tools, required=True))
-    must = ToolCallConstraint.of(required, special)
+    must = ToolCallConstraint.of(required, special, "flexible")
     assert vocabulary.accepts(must, ids) == (case.content == "")
     assert not vocabulary.accepts(must, tokenizer.encode("I look."))
 
@@ -66,7 +66,7 @@ def test_calls_that_must_be_made_come_to_an_end(vocabulary: Vocabulary, test_dat
         if call is None:
             continue
         begin, one, between, end = call
-        constraint = ToolCallConstraint.of(form, {})
+        constraint = ToolCallConstraint.of(form, {}, "flexible")
         for count, allowed in ((1, True), (8, True), (9, False)):
             text = begin + between.join([one] * count) + end
             assert vocabulary.accepts(constraint, text) == allowed, (name, count)

@@ -143,12 +143,12 @@ def test_indentation_is_as_deep_as_the_schema(gpt2: Vocabulary) -> None:
     for name in ("", "", "d", "c", "", "b", "a"):
         properties = {"type": "object", "properties": {name: inner}}
         inner = properties if name else {"type": "array", "items": inner}
-    schema = JsonSchema.of(inner)
+    schema = JsonSchema.of(inner, "flexible")
     assert gpt2.accepts(schema, json.dumps(NESTED, indent=4))
     assert not gpt2.accepts(schema, "{\n" + 29 * " " + '"a":{}}')
     for free in ({}, {"type": "object"}, {"type": ["array", "object"]}):
-        assert gpt2.accepts(JsonSchema.of(free), json.dumps({"a": {"b": {"c": {"d": {}}}}}, indent=4))
-    recursive = JsonSchema.of({"type": "array", "items": {"$ref": "#"}})
+        assert gpt2.accepts(JsonSchema.of(free, "flexible"), json.dumps({"a": {"b": {"c": {"d": {}}}}}, indent=4))
+    recursive = JsonSchema.of({"type": "array", "items": {"$ref": "#"}}, "flexible")
     assert gpt2.accepts(recursive, json.dumps([[[[[[[[[]]]]]]]]], indent=4))
 
 
@@ -175,12 +175,12 @@ def test_levels_of_what_a_schema_describes(schema: Any, levels: int) -> None:
 
 def test_names_cannot_come_back_in_disguise(gpt2: Vocabulary) -> None:
     integer = {"properties": {"a": {"type": "integer"}}, "required": ["a"], "type": "object"}
-    named = JsonSchema.of(integer, additional_properties=True)
+    named = JsonSchema.of(integer, "flexible", additional_properties=True)
     assert gpt2.accepts(named, '{"a": 1, "b": "x"}')
     for text in (r'{"a": 1, "\u0061": "x"}', '{"a": 1, "a": "x"}', '{"a": "x"}'):
         assert not gpt2.accepts(named, text)
     integers = {"patternProperties": {"^f": {"type": "integer"}}, "type": "object"}
-    patterned = JsonSchema.of(integers, additional_properties=True)
+    patterned = JsonSchema.of(integers, "flexible", additional_properties=True)
     assert not gpt2.accepts(patterned, r'{"\u0066": "x"}')
 
 
@@ -196,7 +196,7 @@ def test_branches_behind_references_are_told_apart(gpt2: Vocabulary) -> None:
         for kind in ("cat", "dog")
     }
     schema = {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}], "$defs": branches}
-    assert gpt2.accepts(JsonSchema.of(schema), '{"kind": "cat", "inner": {"kind": "dog"}}')
+    assert gpt2.accepts(JsonSchema.of(schema, "flexible"), '{"kind": "cat", "inner": {"kind": "dog"}}')
     assert not gpt2.accepts(JsonSchema.of(schema), '{"kind": "cow"}')
 
 

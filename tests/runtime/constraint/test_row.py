@@ -9,7 +9,7 @@ from edgegen.sampling import Candidates, LogitsContext
 from tests.runtime.constraint.vocabulary import Vocabulary
 
 PROMPT = [7, 8, 9]
-SCHEMA = JsonSchema.of({"type": "array", "items": {"enum": ["a", "ab", 1]}})
+SCHEMA = JsonSchema.of({"type": "array", "items": {"enum": ["a", "ab", 1]}}, "flexible")
 TEXTS = ('["a", "ab", 1]', '["ab"]', '[1, 1, "a"]', "[]")
 
 

@@ -1,5 +1,6 @@
 """Calls that must be made: whatever a model says, it is calls of the tools, and the parser reads them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from edgegen.chat.reasoning import ReasoningMarkers
 from edgegen.chat.reply import Reply, ReplyFormat, ReplyParser
 from edgegen.chat.tool_formats import FORMATS, HERMES, ToolFormat
 from edgegen.chat.tools import Tools
-from edgegen.constraint import ToolCallConstraint
+from edgegen.constraint import ToolCallConstraint, Whitespace
 from edgegen.errors import ConstraintError
 from tests.runtime.chat.test_reply import joined, parsed, part_of, written, written_by_templates
 from tests.runtime.constraint.fake_model import FakeModel, generate
@@ -46,6 +47,11 @@ def form_of(style: ToolFormat, choice: Any = "required", **more: Any) -> ReplyFo
     return ReplyFormat(style=style, tools=Tools.read(DEFINITIONS, choice), **more)
 
 
+def flexible(form: ReplyFormat, special: Mapping[str, int]) -> ToolCallConstraint:
+    """Calls as templates write them, with their spaces."""
+    return ToolCallConstraint.of(form, special, "flexible")
+
+
 def by_name(name: str) -> Any:
     return {"type": "function", "function": {"name": name}}
 
@@ -53,11 +59,28 @@ def by_name(name: str) -> Any:
 @STYLES
 def test_each_call_is_allowed_as_its_family_writes_it(qwen: Vocabulary, style: ToolFormat) -> None:
     for call in CALLS:
-        constraint = ToolCallConstraint.of(form_of(style, by_name(call[0])), {})
+        constraint = flexible(form_of(style, by_name(call[0])), {})
         assert qwen.accepts(constraint, written(style, [call]))
         assert not qwen.accepts(constraint, "Hello")
         other = next(known for known in CALLS if known[0] != call[0])
         assert not qwen.accepts(constraint, written(style, [other]))
+
+
+def test_a_call_that_must_be_made_is_compact(qwen: Vocabulary) -> None:
+    """And one that a model begins by itself may have the spaces of its template, and no others."""
+    compact = '<tool_call>\n{"name":"add","arguments":{"a":1,"b":2}}\n</tool_call>'
+    spaced = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+    broken = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2\n}}\n</tool_call>'
+    cases: list[tuple[str, Whitespace, list[bool]]] = [
+        ("required", "compact", [True, False, False]),
+        ("auto", "compact", [True, True, False]),
+        ("required", "flexible", [True, True, True]),
+        ("auto", "flexible", [True, True, True]),
+    ]
+    for choice, whitespace, allowed in cases:
+        constraint = ToolCallConstraint.of(form_of(HERMES, choice), {}, whitespace)
+        assert [qwen.accepts(constraint, text) for text in (compact, spaced, broken)] == allowed, (choice, whitespace)
+    assert ToolCallConstraint.of(form_of(HERMES), {}) == ToolCallConstraint.of(form_of(HERMES), {}, "compact")
 
 
 @pytest.mark.slow
@@ -71,7 +94,7 @@ def test_calls_are_allowed_as_templates_write_them(qwen: Vocabulary, test_data: 
             continue
         seen.add((form.style.name, said))
         for required in (True, False):
-            state = qwen.start(ToolCallConstraint.of(replace(form, tools=replace(form.tools, required=required)), {}))
+            state = qwen.start(flexible(replace(form, tools=replace(form.tools, required=required)), {}))
             ids = qwen.encode(said)
             allowed = state.valid_prefix(ids)
             assert allowed == ids, f"{name}: {calls} {said!r} only {qwen.tokenizer.decode(allowed)!r}"
@@ -79,11 +102,11 @@ def test_calls_are_allowed_as_templates_write_them(qwen: Vocabulary, test_data: 
 
 @STYLES
 def test_several_calls_are_allowed_unless_one_is_named(qwen: Vocabulary, style: ToolFormat) -> None:
-    assert qwen.accepts(ToolCallConstraint.of(form_of(style), {}), written(style, CALLS)) == (not style.single)
+    assert qwen.accepts(flexible(form_of(style), {}), written(style, CALLS)) == (not style.single)
     one = Tools.read(DEFINITIONS, "required", parallel=False)
-    assert qwen.accepts(ToolCallConstraint.of(ReplyFormat(style=style, tools=one), {}), written(style, CALLS[2:]))
-    assert not qwen.accepts(ToolCallConstraint.of(ReplyFormat(style=style, tools=one), {}), written(style, CALLS))
-    assert not qwen.accepts(ToolCallConstraint.of(form_of(style, by_name("now")), {}), written(style, CALLS[2:] * 2))
+    assert qwen.accepts(flexible(ReplyFormat(style=style, tools=one), {}), written(style, CALLS[2:]))
+    assert not qwen.accepts(flexible(ReplyFormat(style=style, tools=one), {}), written(style, CALLS))
+    assert not qwen.accepts(flexible(form_of(style, by_name("now")), {}), written(style, CALLS[2:] * 2))
 
 
 @STYLES
@@ -92,7 +115,7 @@ def test_whatever_comes_out_is_read_as_calls(gpt2: Vocabulary, style: ToolFormat
     definitions = CHOOSING if style.body in ("pairs", "functions", "braces") else DEFINITIONS
     form, read = ReplyFormat(style=style, tools=Tools.read(definitions, "required")), 0
     for seed in range(4):
-        answer = generate(FakeModel(gpt2, seed), ToolCallConstraint.of(form, {}), seed=seed, most=400)
+        answer = generate(FakeModel(gpt2, seed), flexible(form, {}), seed=seed, most=400)
         if answer.finish is None:
             continue
         parser, streamed = ReplyParser(form), ReplyParser(replace(form, constrained=True))
@@ -114,18 +137,18 @@ def test_whatever_comes_out_is_read_as_calls(gpt2: Vocabulary, style: ToolFormat
 
 def test_thoughts_may_come_first(qwen: Vocabulary) -> None:
     call = written(HERMES, CALLS[:1])
-    may = ToolCallConstraint.of(form_of(HERMES, reasoning=THINK), {})
+    may = flexible(form_of(HERMES, reasoning=THINK), {})
     assert qwen.accepts(may, call)
     assert qwen.accepts(may, f"<think>\nHm {{.\n</think>\n\n{call}")
     assert not qwen.accepts(may, f"Hm.</think>\n\n{call}")
-    must = ToolCallConstraint.of(form_of(HERMES, reasoning=THINK, in_reasoning=True), {})
+    must = flexible(form_of(HERMES, reasoning=THINK, in_reasoning=True), {})
     assert qwen.accepts(must, f"Hm.\n</think>\n\n{call}")
     assert not qwen.accepts(must, call)
 
 
 @STYLES
 def test_calls_in_free_text_are_calls_of_the_tools(qwen: Vocabulary, style: ToolFormat) -> None:
-    free, call = ToolCallConstraint.of(form_of(style, "auto"), {}), written(style, CALLS[:1])
+    free, call = flexible(form_of(style, "auto"), {}), written(style, CALLS[:1])
     before = "I look. <tool, {x}\n" if style.opening else ""
     for text in ("", "Hello {", "<think>", before + call, before + written(style, CALLS[: 1 if style.single else 3])):
         assert qwen.accepts(free, text)
@@ -136,7 +159,7 @@ def test_calls_in_free_text_are_calls_of_the_tools(qwen: Vocabulary, style: Tool
     state = qwen.start(free)
     assert state.valid_prefix(qwen.encode(call)) == qwen.encode(call)
     one = Tools.read(DEFINITIONS, "auto", parallel=False)
-    single = ToolCallConstraint.of(ReplyFormat(style=style, tools=one), {})
+    single = flexible(ReplyFormat(style=style, tools=one), {})
     assert qwen.accepts(single, "Hello")
     assert qwen.accepts(single, before + written(style, CALLS[2:]))
     assert not qwen.accepts(single, before + written(style, CALLS[1:]))
@@ -148,7 +171,7 @@ def test_what_is_thought_is_no_call(qwen: Vocabulary, style: ToolFormat, begun: 
     form = form_of(style, "auto", reasoning=THINK, in_reasoning=begun)
     call, opening = written(style, CALLS[:1]), "" if begun else "<think>\n"
     broken = call.replace("city", "town")
-    free = ToolCallConstraint.of(form, {})
+    free = flexible(form, {})
     for said in ("", "\n\nYes.", "\n\n" + call):
         assert qwen.accepts(free, f"{opening}Hm, {broken}</think>{said}")
     assert qwen.accepts(free, f"{opening}Hm, {broken}")
@@ -169,7 +192,7 @@ def test_free_text_is_read_as_the_grammar_has_it(
     text = "".join(written(style, [CALLS[piece]]) if isinstance(piece, int) else piece for piece in pieces)
     form = form_of(style, "auto", reasoning=THINK if thinks else None)
     ids = qwen.encode(text)
-    state = qwen.start(ToolCallConstraint.of(form, {}))
+    state = qwen.start(flexible(form, {}))
     prefix = state.valid_prefix(ids)
     for token_id in prefix:
         state.accept(token_id)
@@ -191,12 +214,12 @@ def test_a_marker_that_is_a_special_token_is_that_token(qwen: Vocabulary) -> Non
     style = ToolFormat("of special tokens", (), "<|vision_start|>", "<|vision_end|>", "object")
     special = {text: token_id for text in style.markers if (token_id := qwen.tokenizer.token_to_id(text)) is not None}
     assert len(special) == 2
-    constraint = ToolCallConstraint.of(form_of(style), special)
+    constraint = flexible(form_of(style), special)
     assert qwen.accepts(constraint, encode(written(style, CALLS[:1])))
     think = ReasoningMarkers("<|box_start|>", "<|box_end|>")
     special |= {text: encode(text)[0] for text in (think.opening, think.closing)}
     for begun in (True, False):
-        free = ToolCallConstraint.of(form_of(style, "auto", reasoning=think, in_reasoning=begun), special)
+        free = flexible(form_of(style, "auto", reasoning=think, in_reasoning=begun), special)
         call, opening = written(style, CALLS), "" if begun else "<|box_start|>"
         broken = call.replace("city", "town")
         assert qwen.accepts(free, encode(f"{opening}Hm, {broken}<|box_end|>Well,\n{call}\nor so"))
@@ -214,9 +237,9 @@ def test_an_argument_that_cannot_be_enforced_is_named(qwen: Vocabulary) -> None:
         )
 
     with pytest.raises(ConstraintError, match=r"the arguments of the tool 'f' cannot be enforced: .*control character"):
-        ToolCallConstraint.of(form({"enum": ["\x01"]}, HERMES), {})
+        flexible(form({"enum": ["\x01"]}, HERMES), {})
     with pytest.raises(ConstraintError, match=r"the grammar of the tool calls cannot be used: .*uniqueItems"):
-        qwen.start(ToolCallConstraint.of(form({"type": "array", "uniqueItems": True}, HERMES), {}))
+        qwen.start(flexible(form({"type": "array", "uniqueItems": True}, HERMES), {}))
     tags = next(style for style in FORMATS if style.body == "functions")
     with pytest.raises(ConstraintError, match="the tool 'f' has an argument 'x' whose pattern"):
-        ToolCallConstraint.of(form({"type": "string", "pattern": "a+"}, tags), {})
+        flexible(form({"type": "string", "pattern": "a+"}, tags), {})
