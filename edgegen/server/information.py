@@ -1,7 +1,8 @@
 """Information about the server and its models: health, models, props, tokenization, metrics."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from array import array
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -20,7 +21,7 @@ from edgegen.server.llama_fields import generation_settings
 from edgegen.server.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.model_description import description
 from edgegen.server.models import ServedModel, ServedModels
-from edgegen.server.options import MOST_LIBRARY_CHARACTERS, ServerOptions
+from edgegen.server.options import MOST_LIBRARY_CHARACTERS, MOST_TOKENIZED, ServerOptions
 from edgegen.server.parameters import Parameters
 from edgegen.server.schemas import TOKEN_ID
 from edgegen.server.work import LOADING, PREPARING, TEXTS
@@ -38,8 +39,11 @@ from edgegen.strict_json.schema import (
     ref,
 )
 
-_TOKENS_AT_ONCE = 10_000
+_TOKENS_AT_ONCE = 2_000
 """Of a tokenized text, in one part of its answer."""
+
+_Written = Callable[[int, int], Sequence[bytes]]
+"""The JSON of the tokens from one place of a text to another."""
 
 _MODEL = {"model": ref("ModelName")}
 TOKENIZE: Schema = object_of(
@@ -129,8 +133,8 @@ class Information:
             raise ApiError(400, "content is missing: text expected.", param="content")
         async with self._models.lease(body.get("model")) as (_, llm):
             ids = await TEXTS.run(_tokenized, llm, text, special=special)
-            parts = await TEXTS.run(_tokens_json, llm, ids, pieces=bool(body.get("with_pieces")))
-            return StreamingResponse(_sent(parts), media_type="application/json")
+            written = await TEXTS.run(_written, llm, ids, pieces=bool(body.get("with_pieces")))
+            return StreamingResponse(_told(ids, written, llm.max_context), media_type="application/json")
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ``tokens``, control tokens included."""
@@ -193,7 +197,12 @@ class Information:
         }
 
 
-def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:
+def _tokenized(llm: LLM, text: str, *, special: bool) -> "array[int]":
+    """The ids of a text, packed: a list takes ten times the memory.
+
+    Raises:
+        ApiError: the text is too long, or has too many tokens.
+    """
     tokenizer = llm.tokenizer
     if tokenizer is None:
         raise ApiError(400, "this model has no tokenizer: it takes token ids only.")
@@ -202,32 +211,29 @@ def _tokenized(llm: LLM, text: str, *, special: bool) -> list[int]:
             f"content: at most {MOST_LIBRARY_CHARACTERS:,} characters for this model's tokenizer, found {len(text):,}"
         )
         raise ApiError(400, f"{said}: send it in parts.", param="content")
-    if special:
-        return llm.encode(text) if text else []
-    return tokenizer.encode(text, add_special_tokens=False)
+    if tokenizer.least_tokens(text) > MOST_TOKENIZED:
+        raise _too_many_tokens()
+    ids = tokenizer.encode(text, add_special_tokens=False) if not special else llm.encode(text) if text else []
+    if len(ids) > MOST_TOKENIZED:
+        raise _too_many_tokens()
+    return array("I", ids)
 
 
-def _tokens_json(llm: LLM, ids: Sequence[int], *, pieces: bool) -> list[bytes]:
-    """The parts of the answer about ``ids``. A token is spelled once, for a text may have a million."""
-    tokens = _spelled(llm, ids) if pieces else [b"%d" % token_id for token_id in ids]
-    parts = [b'{"tokens":[']
-    for begin in range(0, len(ids), _TOKENS_AT_ONCE):
-        parts.append(b"," if begin else b"")
-        parts.append(b",".join(tokens[begin : begin + _TOKENS_AT_ONCE]))
-    parts.append(b'],"count":%d,"max_model_len":%d}' % (len(ids), llm.max_context))
-    return parts
+def _too_many_tokens() -> ApiError:
+    return ApiError(400, f"content: at most {MOST_TOKENIZED:,} tokens: send it in parts.", param="content")
 
 
-def _spelled(llm: LLM, ids: Sequence[int]) -> list[bytes]:
-    """Each token as JSON: its id and its text, or its bytes, where it is a part of a character."""
+def _written(llm: LLM, ids: "array[int]", *, pieces: bool) -> _Written:
+    """The JSON of the tokens; each is written once, however often it is in the text."""
     tokenizer = llm.tokenizer
     assert tokenizer is not None, "a text was tokenized"
-    if not tokenizer.spells_bytes:  # a token's text depends on its neighbours
-        return [_piece(token_id, piece) for token_id, piece in zip(ids, tokenizer.pieces(ids), strict=True)]
+    if pieces and not tokenizer.spells_bytes:  # a token's text depends on its neighbours
+        each = [_piece(token_id, piece) for token_id, piece in zip(ids, tokenizer.pieces(ids), strict=True)]
+        return lambda begin, end: each[begin:end]
     distinct = [*dict.fromkeys(ids)]
-    pieces = zip(distinct, tokenizer.pieces(distinct), strict=True)
-    written = {token_id: _piece(token_id, piece) for token_id, piece in pieces}
-    return [written[token_id] for token_id in ids]
+    tokens = map(_piece, distinct, tokenizer.pieces(distinct)) if pieces else (b"%d" % one for one in distinct)
+    written = dict(zip(distinct, tokens, strict=True))
+    return lambda begin, end: [written[token_id] for token_id in ids[begin:end]]
 
 
 def _piece(token_id: int, piece: bytes) -> bytes:
@@ -238,10 +244,13 @@ def _piece(token_id: int, piece: bytes) -> bytes:
     return json.dumps({"id": token_id, "piece": text}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-async def _sent(parts: Sequence[bytes]) -> AsyncGenerator[bytes]:
-    """The parts one by one: a client that does not read has one of them wait, not all."""
-    for part in parts:
-        yield part
+async def _told(ids: "array[int]", written: _Written, context: int) -> AsyncGenerator[bytes]:
+    """The answer about ``ids`` in parts, each of which is made when the one before it has been sent."""
+    yield b'{"tokens":['
+    for begin in range(0, len(ids), _TOKENS_AT_ONCE):
+        part = b",".join(written(begin, begin + _TOKENS_AT_ONCE))
+        yield b"," + part if begin else part
+    yield b'],"count":%d,"max_model_len":%d}' % (len(ids), context)
 
 
 def _detokenized(llm: LLM, ids: Sequence[int]) -> str:

@@ -19,6 +19,8 @@ MOST_EMBEDDED_TOKENS = 300_000
 """Of all inputs of one request for embeddings together."""
 MOST_LIBRARY_CHARACTERS = 500_000
 """Of a text of /tokenize where the tokenizers library reads it, which takes 500 bytes for each."""
+MOST_TOKENIZED = 1_000_000
+"""Tokens of a text of /tokenize."""
 MOST_TOOLS = 128
 MOST_STOPS = 16
 MOST_STOP_CHARACTERS = 1024

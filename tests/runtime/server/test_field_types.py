@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from edgegen.server.ollama.prompt import Memory
 from edgegen.server.openapi.document import openapi_document
 from edgegen.server.options import ServerOptions
 from tests.runtime.models import RandomGraphs, fake_llm
@@ -43,28 +42,45 @@ _OBJECTS: tuple[Any, ...] = ({}, {"a": 1}, {"": None}, {"type": "x"}, {"type": [
 _ONE_OF_EACH: tuple[Any, ...] = (None, True, 1, 1.5, 10**30, "", "x", [], [1], [["x"]], [{}], {}, {"a": 1})
 _TYPES = (*_SCALARS, *_LISTS, *_MORE_LISTS, *_OBJECTS)
 
-_STRUCTURED: tuple[Any, ...] = (
-    *({"type": kind} for kind in ("json_schema", "json_object", "json", "regex", "grammar", "ebnf", "structural_tag")),
-    *({"type": "json_schema", "json_schema": value} for value in ([], 5, {}, {"schema": []}, {"schema": {"type": 5}})),
-    *({"type": "json_schema", "schema": value} for value in (5, [], {"$ref": 5}, {"items": 5})),
-    *({"type": "json_schema", "name": [], "schema": []}, {"format": {"type": []}}, {"format": []}),
-    *(
-        {name: value}
-        for name in ("choice", "json", "regex", "grammar")
-        for value in ([{}], [1], [["a"]], {}, 5, "", [])
-    ),
-    *({"structural_tag": {}}, {"json_object": {}}, {"json_object": []}, {"value": 5, "type": "regex"}),
-    *({"type": "regex", "regex": {}}, {"type": "grammar", "grammar": 5}, {"type": "lark_grammar", "lark_grammar": []}),
-    *({"$ref": 5}, {"$ref": []}, {"$ref": "#/a"}, {"properties": []}, {"properties": {"a": 5}}, {"enum": {}}),
-    *({"required": 5, "type": "object"}, {"required": [[]], "properties": {}}, {"anyOf": {}}, {"anyOf": [5]}),
-    *({"$defs": []}, {"$defs": {"a": 5}, "$ref": "#/$defs/a"}, {"items": 5}, {"pattern": 5, "type": "string"}),
-    *({"additionalProperties": 5, "type": "object"}, {"enum": []}, {"enum": [[], {}, 1e30]}, {"const": 10**400}),
-    *({"minimum": "x", "type": "number"}, {"type": "array", "minItems": []}, {"type": "array", "minItems": 1e30}),
-    *({"prefixItems": 5}, {"allOf": [[]]}, {"oneOf": [None]}, {"patternProperties": {"(": {}}}, {"minLength": -1}),
-    *({"type": "array", "items": {"type": "null"}, "minItems": 10**9}, {"patternProperties": 5}, {"$schema": 5}),
-    *([{"type": "function"}], [{"type": "function", "function": value} for value in (5, [], {}, {"name": 5})]),
-    *({"type": "function", "function": {"name": []}}, {"type": "function", "name": {}}, {"type": "tool", "name": []}),
-)
+_BROKEN = """
+{"type": "json_schema"} {"type": "json_object"} {"type": "json"} {"type": "regex"} {"type": "grammar"}
+{"type": "ebnf"} {"type": "structural_tag"} {"type": "json_schema", "json_schema": []}
+{"type": "json_schema", "json_schema": 5} {"type": "json_schema", "json_schema": {}}
+{"type": "json_schema", "json_schema": {"schema": []}}
+{"type": "json_schema", "json_schema": {"schema": {"type": 5}}} {"type": "json_schema", "schema": 5}
+{"type": "json_schema", "schema": []} {"type": "json_schema", "schema": {"$ref": 5}}
+{"type": "json_schema", "schema": {"items": 5}} {"type": "json_schema", "name": [], "schema": []}
+{"format": {"type": []}} {"format": []} {"choice": [{}]} {"choice": [1]} {"choice": [["a"]]} {"choice": {}}
+{"choice": 5} {"choice": ""} {"choice": []} {"json": [{}]} {"json": [1]} {"json": [["a"]]} {"json": {}}
+{"json": 5} {"json": ""} {"json": []} {"regex": [{}]} {"regex": [1]} {"regex": [["a"]]} {"regex": {}}
+{"regex": 5} {"regex": ""} {"regex": []} {"grammar": [{}]} {"grammar": [1]} {"grammar": [["a"]]} {"grammar": {}}
+{"grammar": 5} {"grammar": ""} {"grammar": []} {"structural_tag": {}} {"json_object": {}} {"json_object": []}
+{"value": 5, "type": "regex"} {"type": "regex", "regex": {}} {"type": "grammar", "grammar": 5}
+{"type": "lark_grammar", "lark_grammar": []} {"$ref": 5} {"$ref": []} {"$ref": "#/a"} {"properties": []}
+{"properties": {"a": 5}} {"enum": {}} {"required": 5, "type": "object"} {"required": [[]], "properties": {}}
+{"anyOf": {}} {"anyOf": [5]} {"$defs": []} {"$defs": {"a": 5}, "$ref": "#/$defs/a"} {"items": 5}
+{"pattern": 5, "type": "string"} {"additionalProperties": 5, "type": "object"} {"enum": []}
+{"enum": [[], {}, 1e+30]} {"const": 1e308} {"minimum": "x", "type": "number"} {"type": "array", "minItems": []}
+{"type": "array", "minItems": 1e+30} {"prefixItems": 5} {"allOf": [[]]} {"oneOf": [null]}
+{"patternProperties": {"(": {}}} {"minLength": -1}
+{"type": "array", "items": {"type": "null"}, "minItems": 1000000000} {"patternProperties": 5} {"$schema": 5}
+[{"type": "function"}]
+[{"type": "function", "function": 5},
+ {"type": "function", "function": []}, {"type": "function", "function": {}},
+ {"type": "function", "function": {"name": 5}}]
+{"type": "function", "function": {"name": []}} {"type": "function", "name": {}} {"type": "tool", "name": []}
+"""
+"""Schemas, tools and other objects with a mistake in each."""
+
+
+def _read(text: str) -> list[Any]:
+    found, at, decoder = list[Any](), 0, json.JSONDecoder()
+    while at < len(text.rstrip()):
+        value, at = decoder.raw_decode(text, at + len(text[at:]) - len(text[at:].lstrip()))
+        found.append(value)
+    return found
+
+
 _CONSTRAINING = {
     *("guided_choice", "guided_json", "guided_regex", "guided_grammar", "guided_json_object", "structured_outputs"),
     *("response_format", "json_schema", "regex", "ebnf", "grammar", "choice", "stop_regex", "format", "text"),
@@ -104,7 +120,7 @@ def client(tmp_path: Path) -> TestClient:
 
 def _bodies(path: str, field: str) -> Iterator[dict[str, Any]]:
     body = _BODIES[path]
-    values = (*_TYPES, *_STRUCTURED) if field in _CONSTRAINING else _ONE_OF_EACH
+    values = (*_TYPES, *_read(_BROKEN)) if field in _CONSTRAINING else _ONE_OF_EACH
     for value in values:
         yield {**body, field: value}
 
