@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.checkpoint_place import GGUF, checkpoint_at
+from edgegen.bundle.hub_name import is_hub_address
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store_folders import DEFAULT_MODEL, EMBEDDED, store_root
 from edgegen.errors import BundleError, BundleNotFoundError, UsageError, did_you_mean, quoted
@@ -66,11 +68,8 @@ class BundleStore:
             return self.root / name
         if name == DEFAULT_MODEL and EMBEDDED.is_dir():
             return EMBEDDED
-        if folder.is_dir():
-            hint = f"it has no {MANIFEST_NAME}"
-            if (folder / "config.json").is_file():
-                hint = f"it looks like a checkpoint: run `edgegen export {reference}` first"
-            raise BundleNotFoundError(f"{folder} is a folder, but no bundle: {hint}.")
+        if problem := _no_bundle(folder, reference):
+            raise BundleNotFoundError(problem)
         if name == DEFAULT_MODEL and is_frozen():
             raise BundleNotFoundError(
                 "this app was frozen without the embedded model: add `--collect-data edgegen` to PyInstaller's "
@@ -154,6 +153,33 @@ class BundleStore:
             number += 1
             path = self.root / f"{name}-{number}"
         return path
+
+
+def _no_bundle(path: Path, reference: str | Path) -> str | None:
+    """Why what a reference names is no bundle, and what to do; None where it names nothing that is known."""
+    if is_hub_address(str(reference)):
+        return f"{reference} is a model of the hub: run `edgegen pull {reference}`, and give the name that it makes."
+    if checkpoint_at(path) is not None:
+        kind = "a folder, but no bundle: it looks like a checkpoint" if path.is_dir() else "a GGUF file, not a bundle"
+        return (
+            f"{path} is {kind}: run `edgegen export {reference}` first, and give the bundle's name, or `edgegen run "
+            f"{reference}`."
+        )
+    try:
+        if path.is_dir():
+            return f"{path} is a folder, but no bundle: it has no {MANIFEST_NAME}."
+        if path.is_file():
+            folder = path.parent
+            there = f", {folder}, with `edgegen export {folder}`" if checkpoint_at(folder) else ""
+            return (
+                f"{path} is a file that edgegen does not run: give a GGUF file, or the folder of a checkpoint{there}."
+            )
+        if path.suffix.lower() == GGUF:
+            beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+            return f"there is no file {quoted(str(reference))}{did_you_mean(path.name, beside)}."
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def _listed(name: str, path: Path) -> Listed:

@@ -50,7 +50,8 @@ VERBS = {
 _FILES = {"run": "pull_and_chat"}
 """The files of verbs that are not called as these: a module ``run`` would take the place of the function here."""
 
-_EXPORTING = ("export", "pull", "run")
+_EXPORTING = ("export", "pull", "run", "chat", "generate", "serve")
+"""Verbs that may export, whose NumPy multiplies matrices then; the last four say it themselves where they do not."""
 
 
 def command_of(verb: str) -> click.Command:

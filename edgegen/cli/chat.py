@@ -11,6 +11,7 @@ from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
+from edgegen.cli.model_to_run import MODEL_HELP, making_flags, model_given
 from edgegen.cli.option_flags import DEFAULTS, given_engine_options, given_options, option_flags
 from edgegen.cli.thinking_flags import check_thinking, thinking_flag
 from edgegen.cli.tuned_options import tuned_engine_options
@@ -25,9 +26,8 @@ _PROMPT = in_group("Prompt")
 
 
 @click.command("chat", cls=GroupedCommand)
-@click.option(
-    "-m", "--model", metavar="BUNDLE", default=DEFAULT_MODEL, show_default=True, cls=_PROMPT, help="A name or a path."
-)
+@click.option("-m", "--model", metavar="BUNDLE", default=DEFAULT_MODEL, show_default=True, cls=_PROMPT, help=MODEL_HELP)
+@making_flags("Prompt")
 @click.option("-s", "--system", metavar="TEXT", cls=_PROMPT, help="The system message.")
 @click.option(
     "--completion/--chat",
@@ -40,13 +40,13 @@ _PROMPT = in_group("Prompt")
 @constraint_flags
 @click.option("--stats", is_flag=True, cls=in_group("Output"), help="Print tokens, times and memory to stderr.")
 @help_all
-def command(model: str, system: str | None, completion: bool | None, stats: bool) -> None:
+def command(model: str, hub_names: tuple[str, ...], system: str | None, completion: bool | None, stats: bool) -> None:
     """Talk with a model: a line is a message, /? lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.
 
     From a pipe, each line is a turn or a command, and the first error ends the chat. Defaults in brackets hold where
     the bundle's generation_config.json says nothing else. Any of the sampling options turns sampling on.
     """
-    talk(model, system=system, completion=completion, stats=stats)
+    talk(model_given(model, hub_names), system=system, completion=completion, stats=stats)
 
 
 def talk(name: str, *, system: str | None, completion: bool | None, stats: bool, prompt: str | None = None) -> None:

@@ -5,17 +5,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from edgegen.bundle.checkpoint_place import GGUF, checkpoint_at, without_part
+from edgegen.bundle.export_record import CheckpointFiles
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import Flag, complete_bundle, complete_file
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable_lines
 from edgegen.cli.progress_lines import ProgressLines
 from edgegen.cli.remaining_time import RemainingTime
+from edgegen.cli.scheme_flags import chosen_scheme, scheme_flags
 from edgegen.system import expand_user, share_freed_memory
 
 if TYPE_CHECKING:
@@ -39,26 +43,6 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def scheme_flags(command: F) -> F:
-    """Give a command the flags of how weights are stored; :func:`chosen_scheme` reads the first four."""
-    flags = (
-        click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default)."),
-        click.option(
-            "--int4",
-            is_flag=True,
-            help="4-bit weight matrices by GPTQ; what suffers most, the embedding often, in 8 bits.",
-        ),
-        click.option("--fp16", is_flag=True, help="Weight matrices in 16-bit floats on disk, 32-bit floats in memory."),
-        click.option("--fp32", is_flag=True, help="Weights as they are, in 32-bit floats."),
-        click.option(
-            "--fast", is_flag=True, help="Round weights plainly: seconds instead of minutes, and less like the model."
-        ),
-    )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
 def source_flags(command: F) -> F:
     """Give a command the flags of what is taken of a source, and what is said and replaced."""
     flags = (
@@ -66,26 +50,17 @@ def source_flags(command: F) -> F:
             "--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]"
         ),
         click.option("--revision", help="Branch, tag or commit of a hub repository."),
-        click.option("--gguf-file", metavar="NAME", help="GGUF file to take, where the source holds several."),
+        click.option(
+            "--gguf-file",
+            metavar="NAME",
+            help="GGUF file to take, or its quantization (Q4_K_M), where the source holds several.",
+        ),
         click.option("--force", is_flag=True, help="Replace the bundle that is already there."),
         click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say nothing on standard error but errors."),
     )
     for flag in reversed(flags):
         command = flag(command)
     return command
-
-
-def chosen_scheme(*, int8: bool, int4: bool, fp16: bool = False, fp32: bool = False) -> "Scheme | None":
-    """The scheme that the flags ask for; None without one.
-
-    Raises:
-        UsageError: they ask for several.
-    """
-    flags: dict[Scheme, bool] = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32}
-    asked: list[Scheme] = [scheme for scheme, given in flags.items() if given]
-    if len(asked) > 1:
-        raise click.UsageError(f"{' and '.join(f'--{scheme}' for scheme in asked)} contradict each other: give one.")
-    return asked[0] if asked else None
 
 
 @click.command("export")
@@ -231,6 +206,8 @@ def command(
         check_plot(parity_plot, traced=via == "optimum")
     names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), named]
     target = output or BundleStore().path("-".join(names))
+    plain = not (bits_budget or adapter or draft_head or max_context or gguf_file or via == "optimum")
+    files = _files_to_remember(source, target) if plain else None
     begin = time.perf_counter()
     share_freed_memory()
     with _Terminal(quiet) as terminal:
@@ -253,6 +230,8 @@ def command(
             max_context=max_context,
             progress=terminal,
         )
+    if files is not None:
+        files.remember(bundle, chosen)
     if parity_plot is not None:
         plot_layers(report, bundle.manifest.name, parity_plot)
     if terminal.shown:
@@ -332,6 +311,7 @@ def export_for_here(
     """
     from edgegen_export.pipeline import export
 
+    files = None if gguf_file or max_context else _files_to_remember(source, target)
     begin = time.perf_counter()
     share_freed_memory()
     with lines or _Terminal(quiet) as terminal:
@@ -347,10 +327,33 @@ def export_for_here(
             runs_here=True,
             progress=terminal,
         )
+    if files is not None:
+        files.remember(bundle, scheme)
     if terminal.shown:
         click.echo(_made(bundle, report, time.perf_counter() - begin), err=True)
         agreement = f"in {report.preferred.top1_agreement:.1%} of {report.tokens} places of {report.text}"
         click.echo(f"its likeliest next token is the checkpoint's {agreement}", err=True)
+
+
+def needs_for_here(source: str, target: Path, scheme: "Scheme", *, fast: bool) -> str | None:
+    """What exporting a checkpoint on this machine takes, in words; None if it is not known.
+
+    Raises:
+        EdgegenError: it would be refused.
+    """
+    from edgegen_export.pipeline import needs_of
+
+    return needs_of(source, target, scheme, fast=fast)
+
+
+def _files_to_remember(source: str, target: Path) -> CheckpointFiles | None:
+    """The files of a checkpoint on this machine, from which a bundle of the store is made; None for any other."""
+    place = checkpoint_at(source)
+    if place is None or target.absolute().parent != BundleStore().root.absolute():
+        return None
+    with suppress(OSError):
+        return CheckpointFiles(place)
+    return None
 
 
 def _made(bundle: "Bundle", report: "ParityReport", seconds: float) -> str:
@@ -362,12 +365,16 @@ def _made(bundle: "Bundle", report: "ParityReport", seconds: float) -> str:
 def source_name(source: str, gguf_file: str | None = None, kind: type[PurePath] = PurePath) -> str:
     """The last part of a path or a hub id; that of the GGUF file, without its suffix, where one is named.
 
+    A quantization that is named instead stands at the end.
+
     ``kind``: how the system writes paths.
     """
     path = expand_user(Path(source))
     name = path.resolve().name if path.exists() else kind(source).name
+    if gguf_file and not gguf_file.lower().endswith(GGUF):
+        return f"{name}-{gguf_file}"
     file = gguf_file or (name if path.is_file() else "")
-    return kind(file).stem or name
+    return without_part(kind(file).stem) or name
 
 
 _BAR = "{desc} {bar} {percentage:3.0f}%{postfix}"

@@ -29,6 +29,7 @@ WITHOUT_VARIABLE: dict[str, tuple[str, ...]] = {
     "how a bundle is made, which its command says in full": (
         *("--int8", "--int4", "--int3", "--int2", "--fp16", "--fp32", "--fast", "--bits-budget", "--via"),
         *("--max-context", "--revision"),
+        *("--hf-repo", "--yes"),
         *("--gguf-file", "--adapter", "--keep-adapter", "--with-hidden", "--no-mtp", "--draft-head"),
     ),
     "what makes a server less secure": ("--insecure", "--allow-pull"),

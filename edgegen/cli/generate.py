@@ -15,6 +15,7 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.max_memory import max_memory_flag, within_memory
+from edgegen.cli.model_to_run import MODEL_HELP, making_flags, model_given
 from edgegen.cli.option_flags import given_engine_options, given_options, option_flags
 from edgegen.cli.repl.screen import printable
 from edgegen.cli.session_file import SessionFile, dropped_note, spoken
@@ -42,9 +43,8 @@ _PROMPT = in_group("Prompt")
 
 @click.command("generate", cls=GroupedCommand)
 @click.argument("prompt", required=False)
-@click.option(
-    "-m", "--model", metavar="BUNDLE", default=DEFAULT_MODEL, show_default=True, cls=_PROMPT, help="A name or a path."
-)
+@click.option("-m", "--model", metavar="BUNDLE", default=DEFAULT_MODEL, show_default=True, cls=_PROMPT, help=MODEL_HELP)
+@making_flags("Prompt")
 @click.option(
     "-f", "--file", "prompt_file", metavar="FILE", cls=_PROMPT, help="Read the prompt from a file; - is standard input."
 )
@@ -80,6 +80,7 @@ _PROMPT = in_group("Prompt")
 def command(
     prompt: str | None,
     model: str,
+    hub_names: tuple[str, ...],
     prompt_file: str | None,
     chat: bool,
     system: str | None,
@@ -111,6 +112,7 @@ def command(
     if not chat and (asked := thinking_flag(given)):
         raise UsageError(f"{asked} is for conversations: add --chat.")
     engine_options = EngineOptions(**given_engine_options())
+    model = model_given(model, hub_names)
     engine_options = tuned_engine_options(model, engine_options, keep_kv=kept is not None)
     engine_options = within_memory(max_memory, model, engine_options, keep_kv=kept is not None)
 

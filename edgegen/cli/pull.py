@@ -4,21 +4,26 @@ import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 from click.shell_completion import CompletionItem
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.catalogue import catalogue, find_offer
-from edgegen.bundle.hub_name import hub_id, pulled_name
+from edgegen.bundle.hub_name import HubReference, pulled_name
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.catalogue import table
-from edgegen.cli.export import chosen_scheme, export_for_here, scheme_flags, source_flags
+from edgegen.cli.export import export_for_here, source_flags
+from edgegen.cli.hub_flag import hub_flag
 from edgegen.cli.progress_lines import ProgressLines
+from edgegen.cli.scheme_flags import chosen_scheme, scheme_flags
 from edgegen.errors import HubError, UsageError, did_you_mean
 from edgegen.system import expand_user
+
+if TYPE_CHECKING:
+    from edgegen_export.quantize.recipe import Scheme
 
 VERIFYING = "verifying"
 """The stage of ``--progress json`` in which the bundle's files are compared with their hashes."""
@@ -38,6 +43,7 @@ def complete_offer(ctx: click.Context, parameter: click.Parameter, incomplete: s
 
 @click.command("pull")
 @click.argument("name", required=False, shell_complete=complete_offer)
+@hub_flag(click.Option)
 @scheme_flags
 @source_flags
 @click.option(
@@ -49,6 +55,7 @@ def complete_offer(ctx: click.Context, parameter: click.Parameter, incomplete: s
 )
 def command(
     name: str | None,
+    hub_names: tuple[str, ...],
     int8: bool,
     int4: bool,
     fp16: bool,
@@ -63,19 +70,28 @@ def command(
 ) -> None:
     """Download NAME, a name of the list or a Hugging Face hub id, and export it to a bundle of the store.
 
-    Without NAME the list is printed. `edgegen pull smollm2-135m` makes `smollm2-135m-int8`, which `edgegen chat -m
+    Without NAME the list is printed. NAME may be hf.co/OWNER/NAME:QUANT, where QUANT is the quantization of a GGUF file
+    of the repository, or int8 or int4. `edgegen pull smollm2-135m` makes `smollm2-135m-int8`, which `edgegen chat -m
     smollm2-135m-int8` finds. An interrupted download goes on where it was. Disk and memory are checked before weights
     are downloaded. The bundle's folder is printed.
     """
-    scheme = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32) or "int8"
+    asked = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32)
+    if hub_names:
+        if name is not None or len(hub_names) > 1:
+            raise UsageError("pull downloads one model: give NAME or -hf, once.")
+        name = next(iter(hub_names))
     if name is None:
         width = shutil.get_terminal_size().columns
         click.echo("\n".join(table(width)))
         for note in _NOTES.splitlines():
             click.echo(click.wrap_text(note, width))
         return
-    source = to_pull(name)
-    target = BundleStore().path(pulled_name(name, scheme, gguf_file))
+    reference = HubReference.of(name) if hub_names else to_pull(name)
+    scheme = scheme_of(reference, asked) or "int8"
+    if gguf_file and reference.gguf:
+        raise UsageError(f"--gguf-file {gguf_file} and {reference.gguf!r} after the colon contradict each other.")
+    source, gguf_file = reference.hub, gguf_file or reference.gguf
+    target = BundleStore().path(pulled_name(source, scheme, gguf_file))
     if is_there(target) and not force:
         if not quiet:
             click.echo(f"edgegen: {target.name} is there already; --force pulls it again.", err=True)
@@ -111,15 +127,27 @@ def near_names(source: str) -> Generator[None]:
         raise
 
 
-def to_pull(name: str) -> str:
-    """The hub id of what is to be pulled.
+def to_pull(name: str) -> HubReference:
+    """The model of the hub that is to be pulled.
 
     Raises:
         UsageError: ``name`` means something on this machine, or nothing on the hub.
     """
     if find_offer(name) is None and expand_user(Path(name)).exists():
         raise UsageError(f"{name} is a file or folder here, and pull downloads: run `edgegen export {name}`.")
-    return hub_id(name)
+    return HubReference.of(name)
+
+
+def scheme_of(reference: HubReference, asked: "Scheme | None") -> "Scheme | None":
+    """The scheme that the name or the flags ask for; None without one.
+
+    Raises:
+        UsageError: they ask for two.
+    """
+    named = cast("Scheme | None", reference.scheme)
+    if named and asked and named != asked:
+        raise UsageError(f"--{asked} and {named!r} after the colon contradict each other.")
+    return named or asked
 
 
 def is_there(target: Path) -> bool:

@@ -12,6 +12,7 @@ from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.cli.byte_count import byte_count
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.max_memory import max_memory_flag, rest_of, within_memory
+from edgegen.cli.model_to_run import MODEL_HELP, making_flags, models_given
 from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.tuned_options import tuned_engine_options, tuned_for
 from edgegen.errors import UsageError
@@ -46,8 +47,9 @@ _LESS_COMMON = in_group("Server", is_common=False)
     default=[DEFAULT_MODEL],
     show_default=True,
     cls=_LIMITS,
-    help="A name or a path, loaded at the start; may be repeated, the first is the default.",
+    help=f"{MODEL_HELP[:-1]}, loaded at the start; may be repeated, the first is the default.",
 )
+@making_flags("Server")
 @click.option(
     "--alias",
     "aliases",
@@ -155,6 +157,7 @@ _LESS_COMMON = in_group("Server", is_common=False)
 @help_all
 def command(
     models: tuple[str, ...],
+    hub_names: tuple[str, ...],
     aliases: tuple[str, ...],
     any_model: bool,
     host: str,
@@ -204,6 +207,7 @@ def command(
     if allow_pull and no_store:
         raise UsageError("--allow-pull and --no-store exclude each other: what is pulled is a bundle of the store.")
     engine = EngineOptions(**given_engine_options())
+    models = models_given(models, hub_names, parameter="models")
     names = [Path(model).name or model for model in models]
     if len(set(names)) < len(names):
         raise UsageError("two bundles have the same name: clients could not tell them apart.")

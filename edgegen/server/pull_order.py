@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from edgegen.bundle.catalogue import catalogue, find_offer
-from edgegen.bundle.hub_name import hub_id, pulled_name
+from edgegen.bundle.hub_name import HubReference, pulled_name
 
 SCHEMES = ("int8", "int4")
 """Of bundles that a server makes; a name without one means the first."""
@@ -13,13 +13,15 @@ SCHEMES = ("int8", "int4")
 class PullOrder:
     """A model of the hub in a ``scheme``, which becomes the bundle ``model``.
 
-    ``source``: its name in the catalogue, or its ``hub`` id.
+    ``source``: its name in the catalogue, or its ``hub`` id. ``gguf``: the quantization or the name of the GGUF file
+    that is taken of its repository, if one was asked for.
     """
 
     model: str
     source: str
     scheme: str
     hub: str
+    gguf: str | None = None
 
     @classmethod
     def of(cls, name: str) -> "PullOrder":
@@ -43,7 +45,10 @@ class PullOrder:
             for scheme in SCHEMES:
                 if named == f"{offer.name}-{scheme}":
                     return (cls(named, offer.name, scheme, offer.hub),)
-        hub = hub_id(name)
-        offer = find_offer(hub)
-        source = offer.name if offer else hub
-        return tuple(cls(pulled_name(source, scheme), source, scheme, hub) for scheme in SCHEMES)
+        asked = HubReference.of(name)
+        offer = find_offer(asked.hub)
+        source = offer.name if offer else asked.hub
+        schemes = SCHEMES if asked.scheme is None else (asked.scheme,)
+        return tuple(
+            cls(pulled_name(source, scheme, asked.gguf), source, scheme, asked.hub, asked.gguf) for scheme in schemes
+        )

@@ -45,7 +45,8 @@ class PullProcess:
             raise EdgegenError("a frozen app pulls no models: run `edgegen pull` of an installation with Python.")
         # In an empty folder no name of a client is a file's.
         self._folder = tempfile.TemporaryDirectory(prefix="edgegen-pull-", ignore_cleanup_errors=True)
-        options = ("--progress", "json", f"--{order.scheme}", "--", order.source)
+        file = (f"--gguf-file={order.gguf}",) if order.gguf else ()
+        options = ("--progress", "json", f"--{order.scheme}", *file, "--", order.source)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "edgegen", "pull", *options],
             cwd=self._folder.name,

@@ -51,7 +51,7 @@ from edgegen_export.parity.extent import Extent
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.sample_text import Ids, file_ids, read_tokenizer, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
-from edgegen_export.preflight import Preflight, memory_here
+from edgegen_export.preflight import Preflight, memory_here, needs
 from edgegen_export.progress import COMPARING, ExportProgress, Silent, writing
 from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
@@ -96,7 +96,7 @@ def export(
     ``with_hidden``.
     ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
     ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
-    ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from.
+    ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from, or its quantization.
     ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
     ``draft_head``: the checkpoint of an EAGLE-3 draft of the model, or of a Gemma 4's assistant (a folder or a hub id),
     which proposes tokens in the place of a multi-token prediction head.
@@ -133,6 +133,8 @@ def export(
         check_download=preflight.check_download,
         on_download=progress.downloaded,
     )
+    if opened.source.kind == "hub" and opened.gguf and gguf_file is None:
+        progress.note(f"of {source}, {opened.gguf} is taken; another is named by --gguf-file, or as {source}:QUANT")
     checkpoint = loader.ready(opened)
     if checkpoint.ignored_weights:
         progress.warn(checkpoint.ignored_weights)
@@ -196,6 +198,21 @@ def export(
                 "to this folder"
             )
     return Bundle.open(target), report
+
+
+def needs_of(source: str, target: Path, scheme: Scheme, *, fast: bool) -> str | None:
+    """What :func:`export` of a checkpoint on this machine to ``target`` would take, in words; None if it is not known.
+
+    Raises:
+        EdgegenError: as :func:`export`, of what it refuses before its long part.
+    """
+    refuse_wrong_target(target, force=True)
+    loader = FamilyLoader(FAMILIES, None, None, Silent(), with_head=True, draft_head=None)
+    preflight = Preflight(loader, target, scheme, fast, Silent(), memory=memory_here())
+    opened = Checkpoint.open(source, check_config=preflight.check_config)
+    tokenizer_files(loader.ready(opened), lambda _: None)
+    preflight.check_target()
+    return None if preflight.estimate is None else needs(preflight.estimate)
 
 
 def _refuse_with_draft_head(draft_head: str | None, *, with_hidden: bool, mtp: bool) -> None:

@@ -94,11 +94,12 @@ def memory_here() -> int | None:
 
 def announcement(estimate: Estimate, plain: Estimate | None) -> str:
     """One line for an export that takes long; ``plain``: what it takes with ``--fast``, where that can be chosen."""
-    taken = f"this export takes about {_needs(estimate)} of disk"
-    return f"{taken}; with --fast, about {_needs(plain)}" if plain else taken
+    taken = f"this export takes about {needs(estimate)} of disk"
+    return f"{taken}; with --fast, about {needs(plain)}" if plain else taken
 
 
-def _needs(estimate: Estimate) -> str:
+def needs(estimate: Estimate) -> str:
+    """Time, memory and disk of an export, in words."""
     return f"{duration(estimate.total_seconds)}, {amount(estimate.memory)} of memory and {amount(estimate.disk)}"
 
 

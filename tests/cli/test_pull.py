@@ -15,12 +15,12 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.catalogue import FILE, catalogue, find_offer
-from edgegen.bundle.hub_name import hub_id, pulled_name
+from edgegen.bundle.hub_name import HubReference, hub_id, pulled_name
 from edgegen.cli import run
 from edgegen.cli.catalogue import count, table
+from edgegen.cli.model_to_run import Making, bundle_to_run
 from edgegen.cli.pull import to_pull
-from edgegen.cli.pull_and_chat import bundle_to_run
-from edgegen.errors import BundleNotFoundError, UsageError
+from edgegen.errors import UsageError
 from tests.cli.conftest import COMMAND
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.root import ROOT
@@ -100,6 +100,30 @@ class TestNames:
             hub_id(name)
         assert message in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("name", "hub", "scheme", "gguf", "bundle"),
+        [
+            ("hf.co/org/model-GGUF:Q4_K_M", "org/model-GGUF", None, "Q4_K_M", "model-GGUF-Q4_K_M-int8"),
+            ("https://hf.co/org/model:iq4_xs", "org/model", None, "IQ4_XS", "model-IQ4_XS-int8"),
+            ("org/model:sub/model.Q8_0.gguf", "org/model", None, "sub/model.Q8_0.gguf", "model.Q8_0-int8"),
+            ("org/model:m-Q8_0-00001-of-00002.gguf", "org/model", None, "m-Q8_0-00001-of-00002.gguf", "m-Q8_0-int8"),
+            ("org/model:latest", "org/model", None, None, "model-int8"),
+            ("huggingface.co/org/model:INT4", "org/model", "int4", None, "model-int4"),
+            (f"hf.co/{REPO}:fp32", REPO, "fp32", None, "smollm2-135m-fp32"),
+        ],
+    )
+    def test_what_follows_the_colon(
+        self, name: str, hub: str, scheme: str | None, gguf: str | None, bundle: str
+    ) -> None:
+        reference = HubReference.of(name)
+        assert (reference.hub, reference.scheme, reference.gguf) == (hub, scheme, gguf)
+        assert pulled_name(reference.hub, reference.scheme or "int8", reference.gguf) == bundle
+
+    @pytest.mark.parametrize("name", ["org/model:", "org/model:../x.gguf", "org/model:a b", "org/model:-x"])
+    def test_what_cannot_follow_the_colon(self, name: str) -> None:
+        with pytest.raises(UsageError, match="what follows the colon is"):
+            HubReference.of(name)
+
     def test_a_folder_is_for_export(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"pull downloads: run `edgegen export "):
             to_pull(str(tmp_path))
@@ -110,11 +134,13 @@ def test_what_is_there_is_run_in_whatever_scheme(edgegen_home: Path, monkeypatch
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # which the command sets
     write_fake_bundle(edgegen_home / "bundles" / "smollm2-135m-int4")
     for name in ("smollm2-135m", "smollm2:135m", REPO, "smollm2-135m-int4"):
-        assert bundle_to_run(name, None) == "smollm2-135m-int4"
-    assert bundle_to_run("smollm2-135m", "int4") == "smollm2-135m-int4"
-    assert bundle_to_run("stories", None) == "stories"
-    with pytest.raises(BundleNotFoundError, match="looks like a checkpoint"):
-        bundle_to_run(str(ROOT / "models/stories"), None)
+        assert bundle_to_run(name, Making()) == "smollm2-135m-int4"
+    assert bundle_to_run("smollm2-135m", Making("int4")) == "smollm2-135m-int4"
+    assert bundle_to_run("stories", Making()) == "stories"
+    with pytest.raises(
+        UsageError, match=f"is no bundle yet: run `edgegen export {ROOT / 'models/stories'} --int8` first"
+    ):
+        bundle_to_run(str(ROOT / "models/stories"), Making())
 
 
 def test_pull_alone_prints_the_list(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,12 +33,14 @@ from edgegen_export.checkpoint.refusal import adapter_refusal, no_adapter_refusa
 from edgegen_export.checkpoint.weight_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
+    PREFERRED,
     WEIGHTS,
     WEIGHTS_INDEX,
     find_gguf,
     find_weights,
     gguf_parts,
     ignored_weights,
+    is_gguf_name,
     listed,
     read_index,
     read_json_object,
@@ -125,7 +127,7 @@ def _fetch_listed(
 ) -> Snapshot | str:
     """The needed files of what was listed; another commit, where the hub sent a file of that one."""
     repo, commit, sizes = downloads.repo, downloads.files.commit, downloads.files.sizes
-    gguf = find_gguf(sizes, gguf_file, repo)
+    gguf = find_gguf(sizes, gguf_file, repo, preferred=PREFERRED)
     if gguf is None and "config.json" not in sizes:
         adapter = downloads.get(ADAPTER_CONFIG, revision) if ADAPTER_CONFIG in sizes else None
         found = f"{repo} has no config.json (found: {listed(sorted(sizes)) or 'nothing'})"
@@ -287,8 +289,9 @@ def _cached(
     folder = _cached_folder(repo, revision, error)
     listing = Listing.read_tree(folder)
     names = listing.files
-    absent = [part for part in gguf_parts(gguf_file or "") if gguf_file and part not in names]
-    gguf = None if absent else find_gguf(names, gguf_file, f"the cache of {repo}")
+    named = gguf_file if gguf_file and is_gguf_name(gguf_file) else None
+    absent = [part for part in gguf_parts(named) if part not in names] if named else []
+    gguf = None if absent else find_gguf(names, gguf_file, f"the cache of {repo}", preferred=PREFERRED)
     if missing := absent or ([] if gguf else _missing(folder, names)):
         reason = f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}"
         raise HubError(reason) from error

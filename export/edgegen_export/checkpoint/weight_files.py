@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 from typing import cast
 
+from edgegen.bundle.checkpoint_place import GGUF, gguf_parts, without_part
 from edgegen.errors import CheckpointError, did_you_mean, one_or_list, quoted
 from edgegen.system import is_portable, name_clashes, read_regular
 from edgegen_export.checkpoint.text_file import without_mark
@@ -15,8 +16,9 @@ WEIGHTS_INDEX = "model.safetensors.index.json"
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_PICKLE = "adapter_model.bin"
-_GGUF = re.compile(r"(?!mmproj)[^/]*\.gguf", re.IGNORECASE)  # mmproj: the part of a model that sees pictures
-_GGUF_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+PREFERRED = "Q4_K_M"
+"""The quantization that is taken of a repository with several GGUF files, as llama.cpp and ollama do."""
+_GGUF = re.compile(r"(?!.*mmproj)[^/]*\.gguf", re.IGNORECASE)  # mmproj: the part of a model that sees pictures
 
 
 def find_weights(names: Collection[str]) -> str | None:
@@ -45,21 +47,26 @@ def safetensors_names(names: Collection[str]) -> list[str]:
     )
 
 
-def find_gguf(names: Collection[str], wanted: str | None, where: str) -> str | None:
+def find_gguf(names: Collection[str], wanted: str | None, where: str, *, preferred: str | None = None) -> str | None:
     """The GGUF file to read among ``names``: the wanted one, else the only one, where safetensors do not serve.
 
-    Of a split file it is the first part. Raises ``CheckpointError`` when the wanted one is not there, or when there are
-    several to choose from.
+    ``wanted``: its name, or its quantization, such as Q4_K_M; ``preferred``: the quantization to take of several, where
+    none is wanted. Of a split file it is the first part. Raises ``CheckpointError`` when the wanted one is not there,
+    or when there are several to choose from.
     """
     if wanted is None and (find_weights(names) or safetensors_names(names)):
         return None
     found = sorted({gguf_parts(name)[0] for name in names if _GGUF.fullmatch(name.rpartition("/")[2])})
     if wanted is None:
+        if len(found) > 1 and preferred and len(fitting := _of_quantization(found, preferred)) == 1:
+            return fitting[0]
         if len(found) > 1:
             raise CheckpointError(
                 f"{where} holds {len(found)} GGUF files, choose one with --gguf-file: {listed(found, len(found))}"
             )
         return found[0] if found else None
+    if wanted not in names and not is_gguf_name(wanted):
+        return _one_of_quantization(found, wanted, where)
     missing = [part for part in gguf_parts(wanted) if part not in names]
     if missing == [wanted]:
         held = f"; it holds {listed(found)}" if found else " and no other GGUF file"
@@ -69,13 +76,31 @@ def find_gguf(names: Collection[str], wanted: str | None, where: str) -> str | N
     return gguf_parts(wanted)[0]
 
 
-def gguf_parts(name: str) -> list[str]:
-    """All names of the split GGUF file that ``name`` is a part of, in order; ``name`` alone if it is not split."""
-    match = _GGUF_PART.fullmatch(name)
-    count = int(match["count"]) if match else 0
-    if match is None or not 1 <= int(match["number"]) <= count:
-        return [name]
-    return [f"{match['stem']}-{i:05}-of-{count:05}{name[-5:]}" for i in range(1, count + 1)]
+def is_gguf_name(wanted: str) -> bool:
+    """Whether this is the name of a GGUF file, and not of a quantization."""
+    return wanted.lower().endswith(GGUF)
+
+
+def _one_of_quantization(found: Sequence[str], wanted: str, where: str) -> str:
+    """The one file of that quantization.
+
+    Raises ``CheckpointError`` when there is none, or several.
+    """
+    if not found:
+        raise CheckpointError(f"{where} has no GGUF file, so none in {quoted(wanted)}: leave that out")
+    fitting = _of_quantization(found, wanted)
+    if not fitting:
+        held = f"it holds {listed(found, len(found))}"
+        raise CheckpointError(f"{where} has no GGUF file in {quoted(wanted)}; {held}")
+    if len(fitting) > 1:
+        raise CheckpointError(f"{where} has {len(fitting)} GGUF files in {wanted}, give a name: {listed(fitting)}")
+    return fitting[0]
+
+
+def _of_quantization(found: Sequence[str], wanted: str) -> list[str]:
+    """The files that have the quantization as a part of their names."""
+    part = re.compile(rf"(?:^|[-._/]){re.escape(wanted)}(?=$|[-./])", re.IGNORECASE)
+    return [name for name in found if part.search(without_part(name[: -len(GGUF)]))]
 
 
 def read_index(path: Path) -> dict[str, str]:

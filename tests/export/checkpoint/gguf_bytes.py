@@ -86,17 +86,28 @@ def write_llama(path: Path, tensors: Sequence[Raw] = (), data: bytes = b"", **ch
     return path
 
 
-def write_whole_llama(path: Path) -> Path:
-    """A Llama of one layer with random weights, nothing missing but a tokenizer."""
+_PIECES = ["<unk>", "<s>", "</s>", "▁", *"abcdefghijklmnopqrst"]
+LETTERS: dict[str, Any] = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": _PIECES,
+    "tokenizer.ggml.scores": [-float(n) for n in range(len(_PIECES))],
+    "tokenizer.ggml.token_type": [2, 3, 3, *[1] * (len(_PIECES) - 3)],
+    "tokenizer.ggml.unknown_token_id": 0,
+}
+"""A tokenizer whose pieces are single letters."""
+
+
+def write_whole_llama(path: Path, tokenizer: Mapping[str, Any] | None = None, seed: int = 0) -> Path:
+    """A Llama of one layer with random weights, nothing missing but a ``tokenizer`` of 24 pieces."""
     width, wide = 16, 32
     square, up, down, norm = (width, width), (wide, width), (width, wide), (width,)
     shapes = {"token_embd": (24, width), "output_norm": norm, "blk.0.attn_norm": norm, "blk.0.ffn_norm": norm}
     shapes |= {f"blk.0.attn_{name}": square for name in ("q", "k", "v", "output")}
     shapes |= {"blk.0.ffn_gate": up, "blk.0.ffn_up": up, "blk.0.ffn_down": down}
-    rng, raws, data = np.random.default_rng(0), list[Raw](), b""
+    rng, raws, data = np.random.default_rng(seed), list[Raw](), b""
     for name, shape in shapes.items():
         raws.append(Raw(f"{name}.weight", shape[::-1], offset=len(data)))
         data += rng.standard_normal(shape).astype("<f4").tobytes()  # each a multiple of the alignment
     sizes = {"llama.embedding_length": width, "llama.feed_forward_length": wide}
-    path.write_bytes(gguf_bytes({**LLAMA_METADATA, **sizes}, raws, data))
+    path.write_bytes(gguf_bytes({**LLAMA_METADATA, **sizes, **(tokenizer or {})}, raws, data))
     return path

@@ -1,0 +1,182 @@
+"""The bundle that a command runs: ``-m`` may be a checkpoint or a model of the hub, which becomes a bundle once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from edgegen.bundle.checkpoint_place import checkpoint_at
+from edgegen.bundle.hub_name import is_hub_address
+from edgegen.bundle.store import BundleStore
+from edgegen.cli.grouped_help import HelpGroup, in_group
+from edgegen.cli.hub_flag import hub_flag
+from edgegen.cli.scheme_flags import SCHEMES, chosen_scheme
+from edgegen.errors import BundleNotFoundError, UsageError
+from edgegen.system import expand_user, use_one_blas_thread
+
+if TYPE_CHECKING:
+    from edgegen_export.quantize.recipe import Scheme
+
+MODEL_HELP = "Bundle, GGUF file, checkpoint."
+
+_GIVEN = "edgegen.model_flags"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How a bundle is made of what is none yet; ``scheme``: None is any that is there, and int8 of what is not.
+
+    ``yes``: without a question.
+    """
+
+    scheme: "Scheme | None" = None
+    fast: bool = False
+    yes: bool = False
+
+
+def making_flags(group: HelpGroup) -> Callable[[F], F]:
+    """Gives a command ``-hf``, and the flags of models that are no bundles yet, for :func:`given_making`."""
+    rare = in_group(group, is_common=False)
+    flags = {
+        "--int8": "Export or pull the model in 8 bits, where it is no bundle yet (the default).",
+        "--int4": "In 4 bits.",
+        "--fp16": "In 16-bit floats on disk.",
+        "--fp32": "In 32-bit floats.",
+        "--fast": "Round weights plainly: seconds, not minutes.",
+    }
+    options = [
+        hub_flag(rare),
+        *(
+            click.option(flag, is_flag=True, cls=rare, expose_value=False, callback=_collect, help=text)
+            for flag, text in flags.items()
+        ),
+        click.option(
+            "-y",
+            "--yes",
+            is_flag=True,
+            cls=rare,
+            expose_value=False,
+            callback=_collect,
+            help="Export a GGUF file or a checkpoint folder without asking.",
+        ),
+    ]
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _collect(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Note a flag that was given."""
+    if value:
+        context.meta.setdefault(_GIVEN, {})[parameter.name] = True
+
+
+def given_making() -> Making:
+    """How the running command's flags say that bundles are made.
+
+    Raises:
+        UsageError: they ask for several schemes.
+    """
+    given: dict[str, bool] = click.get_current_context().meta.get(_GIVEN, {})
+    asked = {scheme: given.get(scheme, False) for scheme in SCHEMES}
+    scheme = chosen_scheme(int8=asked["int8"], int4=asked["int4"], fp16=asked["fp16"], fp32=asked["fp32"])
+    return Making(scheme, fast=given.get("fast", False), yes=given.get("yes", False))
+
+
+def model_given(model: str, hub_names: tuple[str, ...]) -> str:
+    """The bundle, by name or path, that the running command's ``-m`` or ``-hf`` means; it is there then.
+
+    Raises:
+        EdgegenError: as :func:`models_given`.
+    """
+    if len(hub_names) > 1 or (hub_names and _is_written("model")):
+        raise UsageError("several models are given, and this command runs one: give -m or -hf, once.")
+    first, *_ = models_given((model,), hub_names, parameter="model")
+    return first
+
+
+def models_given(models: tuple[str, ...], hub_names: tuple[str, ...], *, parameter: str) -> tuple[str, ...]:
+    """The bundles, by names or paths, that the running command's ``-m`` and ``-hf`` mean; they are there then.
+
+    ``parameter``: the name of ``-m``, which counts beside ``-hf`` only if it was written on the command line.
+
+    Raises:
+        EdgegenError: one is not there, and cannot be made.
+    """
+    making = given_making()
+    local = models if _is_written(parameter) or not hub_names else ()
+    found = [_named(name, making) for name in local]
+    return (*found, *(_pulled(name, making) for name in hub_names))
+
+
+def _is_written(parameter: str) -> bool:
+    """Whether the running command's line has this parameter; a default or a variable does not count."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
+def _named(name: str, making: Making) -> str:
+    """As :func:`bundle_to_run`, of ``-m``, where a name of the hub has the hub's address before it."""
+    try:
+        BundleStore().resolve(name)
+    except BundleNotFoundError:
+        if (place := checkpoint_at(name)) is not None:
+            return _exported(place, name, making)
+        if is_hub_address(name):
+            return _pulled(name, making)
+        raise
+    return _as_it_is(name, making)
+
+
+def bundle_to_run(name: str, making: Making) -> str:
+    """The bundle of ``name``, by name or path, which is there then: it may be a checkpoint or a model to be pulled.
+
+    Raises:
+        EdgegenError: it is not there, and cannot be made.
+    """
+    path = expand_user(Path(name))
+    if making.scheme is None or path.exists():
+        try:
+            BundleStore().resolve(name)
+        except BundleNotFoundError:
+            if (place := checkpoint_at(name)) is not None:
+                return _exported(place, name, making)
+            if path.exists():
+                raise
+        else:
+            return _as_it_is(name, making)
+    from edgegen.cli.making import pulled
+    from edgegen.cli.pull import to_pull
+
+    return pulled(to_pull(name), making.scheme, fast=making.fast)
+
+
+def _exported(place: Path, name: str, making: Making) -> str:
+    from edgegen.cli.making import exported  # what exports need is imported where there may be one
+
+    return exported(place, name, making.scheme, fast=making.fast, yes=making.yes)
+
+
+def _pulled(name: str, making: Making) -> str:
+    """The bundle of a model of the hub, never of a name of the list."""
+    from edgegen.bundle.hub_name import HubReference
+    from edgegen.cli.making import pulled
+
+    return pulled(HubReference.of(name), making.scheme, fast=making.fast)
+
+
+def _as_it_is(name: str, making: Making) -> str:
+    """A bundle's name or path; nothing is exported: NumPy multiplies no matrices, and its threads only cost time."""
+    if making.scheme or making.fast:
+        flag = f"--{making.scheme}" if making.scheme else "--fast"
+        raise UsageError(f"{flag} is for models that are exported first, and {name} is a bundle: leave it out.")
+    use_one_blas_thread()
+    return name
