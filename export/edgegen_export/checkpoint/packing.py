@@ -139,11 +139,13 @@ def read_packing(settings: object) -> Packing | list[str]:
         return problems
     packings = list[tuple[PackingRule, Packing | None]]()
     for rule in rules:
-        own = rule.settings and _read_settings({**found, **rule.settings}, method, f"{name}[{rule.pattern!r}]")
+        own = None
+        if rule.settings is not None:
+            own = _read_settings({**found, **rule.settings}, method, f"{name}[{rule.pattern!r}]")
         if isinstance(own, list):
             problems += own
         else:
-            packings.append((rule, None if rule.settings is None else own or whole))
+            packings.append((rule, own))
     return problems or replace(whole, rules=tuple(packings))
 
 
