@@ -6,13 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
-from edgegen.errors import BundleError
+from edgegen.errors import BundleError, PromptTooLongError
 from edgegen.system import read_regular
 from edgegen.tokenizer.backend import AddedToken, Encoding
 
 _KEPT = {"ByteLevel", "Digits", "Lowercase", "Metaspace", "NFC", "NFD", "NFKC", "NFKD", "Prepend"}
 """Normalizers and pre-tokenizers that leave out white space at most, and put at most four characters in one's place."""
 _COMPOSED = 4
+
+_MOST_WRITTEN = 256 << 20
+"""Bytes that normalizers and pre-tokenizers may make of one text; each takes some 40 bytes of memory."""
+
+_TRIED = ("", "a", " Ae\u0301 \u00e9\u00a0\u4e2d\U0001f600 12\n\n\t!?", "  " * 20 + "ab" * 20)
+"""Texts that show whether the library panics."""
 
 
 class _Library(Protocol):
@@ -31,17 +37,22 @@ class _Library(Protocol):
     def get_added_tokens_decoder(self) -> dict[int, AddedToken]: ...
     def id_to_token(self, id: int) -> str | None: ...  # noqa: A002 (the library's own name)
     def token_to_id(self, token: str) -> int | None: ...
+    def to_str(self) -> str: ...
     def no_padding(self) -> None: ...
     def no_truncation(self) -> None: ...
 
 
 class LibraryBackend:
-    """A tokenizer of the library; padding and truncation are switched off."""
+    """A tokenizer of the library; padding, truncation and the dropout of merges are switched off."""
 
-    def __init__(self, library: _Library) -> None:
+    def __init__(self, library: _Library, growth: float = 1.0) -> None:
+        """``growth``: bytes that normalizers and pre-tokenizers make of a byte of a text at most."""
         self._library = library
+        self._growth = growth
         library.no_padding()
         library.no_truncation()
+        if getattr(library.model, "dropout", None):
+            library.model.dropout = None
         self.added_tokens: Mapping[int, AddedToken] = library.get_added_tokens_decoder()
         self.decoder: Mapping[str, Any] = _json(library.decoder)
 
@@ -61,31 +72,84 @@ class LibraryBackend:
         Raises:
             BundleError: they cannot be read, or are not a tokenizer.
         """
-        import tokenizers  # not for a compiled one
-
         try:
-            return cls(cast(Any, tokenizers.Tokenizer).from_buffer(read()))
+            return cls.of(read())
         except OSError as error:
             raise BundleError(f"cannot read the tokenizer {path}: {error.strerror}") from error
-        except BaseException as error:
-            raise_unless_the_librarys(error)
+        except ValueError as error:
             raise BundleError(f"{path} is not a readable tokenizer.json: {error}") from error
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """The tokenizer of a file's contents, which are checked before the library sees them.
+
+        Raises ``ValueError``, which says why they are none that is read.
+        """
+        import tokenizers  # not for a compiled one, nor the check
+
+        from edgegen.tokenizer.panic import without_panic_text
+        from edgegen.tokenizer.tokenizer_check import check_tokenizer, read_tokenizer_json
+
+        bounds = check_tokenizer(read_tokenizer_json(data))
+        with without_panic_text():
+            try:
+                backend = cls(cast(Any, tokenizers.Tokenizer).from_buffer(data), bounds.growth)
+            except BaseException as error:
+                raise_unless_the_librarys(error)
+                raise ValueError(str(error)) from error
+            backend._try()
+        return backend
+
+    def _try(self) -> None:
+        """Raise ``ValueError`` where the library panics over a short text."""
+        for text in _TRIED:
+            try:
+                ids = self._library.encode(text, add_special_tokens=True).ids
+                self._library.decode(ids, skip_special_tokens=False)
+            except Exception:  # a vocabulary without these letters
+                continue
+            except BaseException as error:
+                raise_unless_the_librarys(error)
+                raise ValueError(f"the tokenizers library fails at the text {text[:10]!r} ({error})") from error
 
     @property
     def vocab_size(self) -> int:
         return self._library.get_vocab_size()
 
     def encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
+        """The ids of ``text``, and the spans that they stand for.
+
+        Raises:
+            PromptTooLongError: the normalizers could make more of it than fits the memory.
+        """
+        if len(text) * self._growth > _MOST_WRITTEN:
+            raise PromptTooLongError(
+                f"the text has {len(text)} characters, of each of which this model's tokenizer can make "
+                f"{self._growth:.3g}: shorten it to {int(_MOST_WRITTEN / self._growth)}."
+            )
         return self._library.encode(text, add_special_tokens=add_special_tokens)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        return self._library.decode(ids, skip_special_tokens=skip_special_tokens)
+        """The text of ``ids``.
+
+        Raises:
+            BundleError: the library panics over them.
+        """
+        try:
+            return self._library.decode(ids, skip_special_tokens=skip_special_tokens)
+        except BaseException as error:
+            raise_unless_the_librarys(error)
+            raise BundleError(f"this model's tokenizer cannot decode its tokens: {error}") from error
 
     def id_to_token(self, token_id: int) -> str | None:
         return self._library.id_to_token(token_id)
 
     def token_to_id(self, token: str) -> int | None:
         return self._library.token_to_id(token)
+
+    def same_as(self, other: "LibraryBackend") -> bool:
+        """Whether the library would write the very same file of ``other``."""
+        return self._library.to_str() == other._library.to_str()
 
     def longest_token(self, letters: Sequence[str]) -> int | None:
         normalizer, splitter = self._library.normalizer, self._library.pre_tokenizer

@@ -76,11 +76,9 @@ def compiled(data: bytes) -> bytes:
     Raises:
         UncompiledError: there is none.
     """
-    from tokenizers import Tokenizer
-
     content: dict[str, Any] = json.loads(data)
-    library = LibraryBackend(cast(Any, Tokenizer).from_buffer(data))
     try:
+        library = LibraryBackend.of(data)
         composed = _composes(content.get("normalizer"))
         alphabet, automata = _automata(json.dumps(content.get("pre_tokenizer")))
         frame = _Frame.of(content.get("post_processor"))
@@ -133,9 +131,7 @@ def _automata(pre_tokenizer: str) -> tuple[Alphabet, tuple[NDArray[np.uint16], .
 
 def _agrees(made: bytes, data: bytes, library: Path) -> bool:
     """Whether the runtime's code gives the library's ids."""
-    from tokenizers import Tokenizer
-
-    theirs = LibraryBackend(cast(Any, Tokenizer).from_buffer(data))
+    theirs = LibraryBackend.of(data)
     ours = CompiledBackend(made, hashlib.sha256(data).hexdigest(), library, lambda: theirs)
     added = [token.content for token in theirs.added_tokens.values()]
     texts = [*_TEXTS, *(f"{text}{one}{text}" for text, one in zip(_TEXTS, added, strict=False)), "".join(added[:50])]

@@ -70,6 +70,9 @@ def tokenizer_files(checkpoint: Checkpoint, warn: Callable[[str], None] = lambda
     made = TOKENIZER not in found or _rebuilt(kind, settings, found)
     tokenizer = _made(found, name, kind, settings) if made else TokenizerJson.parse(found[TOKENIZER], TOKENIZER)
     changed = complete(tokenizer, settings, kind, made=made)
+    if dropout := tokenizer.leave_out_dropout():
+        changed = True
+        warn(f"{TOKENIZER} leaves out merges at random (dropout = {dropout}), which is of the training: left out")
     changed |= _find_unflagged(tokenizer, settings, "".join(templates_of(files).values()), warn)
     return {TOKENIZER: tokenizer.to_bytes() if made or changed else found[TOKENIZER], **files}
 

@@ -87,7 +87,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
     if read.problems:
         raise _refusal(read)
     if whole is not None:
-        data = whole.encode()
+        data = tokenizer.to_bytes() if tokenizer.leave_out_dropout() else whole.encode()
     else:
         for token_id in ids.values():
             tokenizer.add(AddedToken.literal(tokenizer.text_of(token_id) or "", special=True))

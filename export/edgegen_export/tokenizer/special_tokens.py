@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-import tokenizers
-
 from edgegen.chat.conversation import Conversation
 from edgegen.chat.template import ChatTemplate
 from edgegen.errors import ChatTemplateError, CheckpointError, ConversationError, UsageError, one_or_list
@@ -34,8 +32,8 @@ def read_tokenizer(data: bytes) -> Tokenizer:
         CheckpointError: it is not a tokenizer.
     """
     try:
-        return Tokenizer(LibraryBackend(cast(Any, tokenizers).Tokenizer.from_buffer(data)))
-    except Exception as error:  # the library documents no narrower class
+        return Tokenizer(LibraryBackend.of(data))
+    except ValueError as error:
         raise CheckpointError(f"tokenizer.json is not a readable tokenizer: {error}") from error
 
 

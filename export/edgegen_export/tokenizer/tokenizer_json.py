@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any, Self, cast
 
 from edgegen.errors import CheckpointError
+from edgegen.tokenizer import LibraryBackend
+from edgegen.tokenizer.tokenizer_check import check_tokenizer, read_tokenizer_json
 from edgegen_export.tokenizer.added_token import AddedToken
 from edgegen_export.tokenizer.components import Component
 
@@ -43,9 +45,10 @@ class TokenizerJson:
 
     @classmethod
     def parse(cls, data: bytes, name: str) -> Self:
-        """Parse a file; ``CheckpointError`` if it lacks the structure of a tokenizer."""
+        """Parse a file; ``CheckpointError`` if it lacks the structure of a tokenizer, or asks for more than it may."""
         try:
-            content = json.loads(data)
+            content = read_tokenizer_json(data)
+            check_tokenizer(content)
             if any(not isinstance(step["type"], str) for part in _PARTS if (step := content.get(part)) is not None):
                 raise ValueError("a step of it has no name")
             added = {int(token["id"]): AddedToken.read(token) for token in content.get("added_tokens") or ()}
@@ -106,6 +109,14 @@ class TokenizerJson:
         before = self._added.get(known)
         self._added[known] = replace(token, special=True) if before and before.special else token
 
+    def leave_out_dropout(self) -> float:
+        """Have all merges made, as always at inference; return the share that was left out at random."""
+        model: dict[str, Any] = self._content["model"]
+        dropout = model.get("dropout")
+        if dropout:
+            self._content["model"] = {**model, "dropout": None}
+        return dropout or 0.0
+
     def to_bytes(self) -> bytes:
         """The file's contents; ``CheckpointError`` if the tokenizers library does not read them.
 
@@ -135,9 +146,6 @@ def quick_to_read(data: bytes) -> bytes:
 
     ``data`` itself where the library would not make the very same tokenizer of it, or reads neither.
     """
-    from tokenizers import Tokenizer
-
-    read = cast(Any, Tokenizer).from_buffer
     content = json.loads(data)
     model: dict[str, Any] = content["model"]
     if _ids_left_out(model.get("vocab")) > _MOST_LEFT_OUT:
@@ -147,8 +155,8 @@ def quick_to_read(data: bytes) -> bytes:
         content = {**content, "model": {**model, "merges": [" ".join(merge) for merge in merges]}}
     quick = _encoded(content)
     try:
-        same = read(quick).to_str() == read(data).to_str()
-    except Exception:  # the library documents no narrower class
+        same = LibraryBackend.of(quick).same_as(LibraryBackend.of(data))
+    except ValueError:
         return data
     return quick if same else data
 
@@ -174,9 +182,7 @@ def _has(vocab: dict[str, int] | list[list[Any]], token_id: int, text: str) -> b
 
 def _check(data: bytes) -> None:
     """Raise ``CheckpointError`` if the tokenizers library does not read ``data``."""
-    from tokenizers import Tokenizer
-
     try:
-        cast(Any, Tokenizer).from_buffer(data)
-    except Exception as error:  # the library documents no narrower class
+        LibraryBackend.of(data)
+    except ValueError as error:
         raise CheckpointError(f"the files do not make a tokenizer: {error}") from error

@@ -381,20 +381,20 @@ PATTERNS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("dynamic", "fault"),
-    [
-        ([".*"], r"dynamic: an object of regular expressions expected, found \['\.\*'\]"),
-        ({".*": 4}, r"dynamic\['\.\*'\] = 4: an object expected"),
-        ({"(a": {}}, r"dynamic\['\(a'\]: not a regular expression"),
-        ({"+:(?!a)b": {}}, r"dynamic\['\+:\(\?!a\)b'\]: cannot be used"),
-        ({".*": {"bits": 5}}, r"dynamic\['\.\*'\]\.bits = 5: gptq is read with 2 or 3 or 4 or 8 bits"),
-        ({".*": {"adapter": {}}}, r"dynamic\['\.\*'\]\.adapter: not understood, and it may change the result"),
-        ({".*": {"group_sise": 8}}, r"group_sise: not understood.* \(did you mean 'group_size'\?\)"),
-        ({f"m{i}": {} for i in range(1001)}, "at most 1000 regular expressions expected, found 1001"),
-        ({f"(m|{i})": {} for i in range(65)}, "65 expressions have groups, alternatives or more than 3 repetitions"),
-    ],
-)
+WRONG_RULES: list[tuple[Any, str]] = [
+    ([".*"], r"dynamic: an object of regular expressions expected, found \['\.\*'\]"),
+    ({".*": 4}, r"dynamic\['\.\*'\] = 4: an object expected"),
+    ({"(a": {}}, r"dynamic\['\(a'\]: not a regular expression"),
+    ({"+:(?!a)b": {}}, r"dynamic\['\+:\(\?!a\)b'\]: cannot be used"),
+    ({".*": {"bits": 5}}, r"dynamic\['\.\*'\]\.bits = 5: gptq is read with 2 or 3 or 4 or 8 bits"),
+    ({".*": {"adapter": {}}}, r"dynamic\['\.\*'\]\.adapter: not understood, and it may change the result"),
+    ({".*": {"group_sise": 8}}, r"group_sise: not understood.* \(did you mean 'group_size'\?\)"),
+    ({f"m{i}": {} for i in range(1001)}, "at most 1000 regular expressions expected, found 1001"),
+    ({f"(m|{i})": {} for i in range(65)}, "65 expressions have groups, alternatives or more than 3 repetitions"),
+]
+
+
+@pytest.mark.parametrize(("dynamic", "fault"), WRONG_RULES)
 def test_rules_that_are_not_read_are_said(dynamic: Any, fault: str) -> None:
     found = read_packing(PLAIN.settings() | {"dynamic": dynamic})
     assert isinstance(found, list)
@@ -408,6 +408,7 @@ def test_a_module_that_a_rule_leaves_out_must_not_be_packed(tmp_path: Path) -> N
 
 
 def test_a_rule_takes_time_that_is_linear_in_a_name() -> None:
-    packing = read_packing(PLAIN.settings() | {"dynamic": {"(a|a)+b": {}, "(?:(?:a*)*)*c": {}}})
+    rules: dict[str, Any] = {"(a|a)+b": {}, "(?:(?:a*)*)*c": {}}
+    packing = read_packing(PLAIN.settings() | {"dynamic": rules})
     assert isinstance(packing, Packing)
     assert packing.of("a" * 500) is packing
