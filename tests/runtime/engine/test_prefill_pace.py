@@ -66,3 +66,15 @@ def test_what_is_left_over_of_a_prompt_says_nothing(tokens: int) -> None:
     before = pace.size(0.03)
     pace.ran(tokens, 5.0)
     assert pace.size(0.03) == before
+
+
+def test_a_copy_begins_with_what_is_known_and_learns_by_itself() -> None:
+    """Chunks of a long text take longer than those of a short one beside it."""
+    long = PrefillPace(128)
+    for tokens in (16, 128):
+        long.ran(tokens, 0.01 * tokens)
+    short = long.copy()
+    assert short.size(0.2) == long.size(0.2) == 16
+    short.ran(16, 0.001)
+    assert short.size(0.2) == 128
+    assert long.size(0.2) == 16

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgegen.errors import UsageError
+from edgegen.errors import PromptTooLongError, UsageError
 from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.stream import TextStream
 from edgegen.llm import LLM
@@ -54,6 +54,21 @@ def test_async_for_gives_what_for_gives(llm: LLM) -> None:
         assert (await llm.stream(PROMPT, max_new_tokens=9).wait_async()).text == plain.result.text
 
     asyncio.run(main())
+
+
+def test_the_prompts_of_one_request_are_streamed_beside_each_other(llm: LLM) -> None:
+    prompts = [random_ids(3 + 4 * n, seed=n) for n in range(20)]
+    streams = llm.stream_all(prompts, max_new_tokens=6)
+    for prompt, stream in reversed([*zip(prompts, streams, strict=True)]):
+        assert stream.wait().token_ids == tuple(answer_of(prompt, 6))
+    assert llm.stream_all([]) == []
+
+
+def test_if_one_prompt_of_a_request_is_refused_none_runs(llm: LLM, graphs: FakeGraphs) -> None:
+    with pytest.raises(PromptTooLongError):
+        llm.stream_all([PROMPT, [1] * 5000])
+    assert idle()
+    assert graphs.runs == []
 
 
 def test_several_at_once_each_get_their_own(llm: LLM) -> None:
