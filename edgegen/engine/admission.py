@@ -3,7 +3,8 @@
 - The best priority begins first; among equals the client with the fewest running sequences, then whoever came first.
 - At most ``most_sequences`` clients run at once, and a client that runs already begins another request only while fewer
   sequences than that run. So a client with many requests fills the batch where it is alone, and others begin beside it.
-- A request of more sequences than that begins when no other such request runs.
+- A request of several sequences begins beside others as long as twice that number run with it; one of more sequences
+  than ``most_sequences`` does not count there, and begins when no other such request runs.
 - What does not fit in memory waits; others of its priority may begin before it, but only ``MOST_OVERTAKING`` of them.
 """
 
@@ -59,24 +60,21 @@ class Admission:
         sizes = Counter[Client]()
         for group in running:
             sizes[group.client] += len(group.active)
-        too_long: SequenceGroup | None = None
+        waits, too_long = list[SequenceGroup](), list[SequenceGroup]()
         for group in self._in_order(sizes):
-            if too_long and (too_long.overtaken >= MOST_OVERTAKING or too_long.priority != group.priority):
+            if any(one.priority < group.priority for one in waits):
                 return None
-            if not self._has_place(group, sizes):
+            if any(one.overtaken >= MOST_OVERTAKING for one in too_long):
                 return None
-            if len(group.sequences) > self._most_sequences and any(
-                len(other.sequences) > self._most_sequences for other in running
-            ):
-                continue
-            longest = max((other.longest for other in running), default=0)
-            together = sizes.total() + len(group.sequences)
-            if running and not self._fits(together, max(longest, group.longest)):
-                too_long = too_long or group
-                continue
-            if too_long:
-                too_long.overtaken += 1
-            return group
+            if not self._has_place(group, running, sizes):
+                waits.append(group)
+            elif running and not self._has_room(group, running, sizes):
+                waits.append(group)
+                too_long.append(group)
+            else:
+                for one in too_long:
+                    one.overtaken += 1
+                return group
         return None
 
     def _in_order(self, sizes: Counter[Client]) -> list[SequenceGroup]:
@@ -88,10 +86,20 @@ class Admission:
         heads.sort(key=lambda head: (head[0], sizes[head[2].client], head[1]))
         return [group for _, _, group in heads]
 
-    def _has_place(self, group: SequenceGroup, sizes: Counter[Client]) -> bool:
+    def _has_place(self, group: SequenceGroup, running: list[SequenceGroup], sizes: Counter[Client]) -> bool:
+        most, count = self._most_sequences, len(group.sequences)
         if group.client in sizes:
-            return sizes.total() + len(group.sequences) <= self._most_sequences
-        return len(sizes) < self._most_sequences
+            return sizes.total() + count <= most
+        if len(sizes) >= most:
+            return False
+        if count > most:
+            return all(len(other.sequences) <= most for other in running)
+        small = sum(len(other.active) for other in running if len(other.sequences) <= most)
+        return count == 1 or small + count <= 2 * most
+
+    def _has_room(self, group: SequenceGroup, running: list[SequenceGroup], sizes: Counter[Client]) -> bool:
+        longest = max(group.longest, *(other.longest for other in running))
+        return self._fits(sizes.total() + len(group.sequences), longest)
 
     def _pop(self, client: Client) -> None:
         heappop(self._queues[client])

@@ -155,6 +155,23 @@ def test_a_request_alone_fills_the_batch() -> None:
     assert scheduler.demand[0] == MOST
 
 
+def test_requests_of_several_answers_begin_beside_each_other_to_twice_the_batch() -> None:
+    scheduler, sizes = Scheduler(16, MOST), (3 * MOST, MOST, MOST, MOST, 1)
+    rows = [[sequence([n, 1], 9) for _ in range(size)] for n, size in enumerate(sizes)]
+    for some in rows:
+        scheduler.add(group_of(*some))
+    scheduler.schedule()
+    assert scheduler.demand[0] == 3 * MOST + 2 * MOST + 1
+    for row in rows[0]:
+        row.cancel()
+    scheduler.schedule()
+    assert scheduler.demand[0] == 2 * MOST + 1
+    for row in rows[1]:
+        row.cancel()
+    scheduler.schedule()
+    assert scheduler.demand[0] == 2 * MOST + 1 - MOST  # with the one alone, four more would be beyond it
+
+
 def test_a_batch_of_one_sequence_has_one() -> None:
     scheduler = Scheduler(16, 1)
     for n in range(4):
