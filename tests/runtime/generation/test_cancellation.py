@@ -138,8 +138,9 @@ class TestStreams:
 
     def test_closing_one_amid_its_run_lets_the_next_begin(self, llm: LLM, graphs: FakeGraphs) -> None:
         gate = Gate(graphs, 3)
-        first, second = llm.stream(LONG), llm.stream(PROMPT, max_new_tokens=4)
+        first = llm.stream(LONG)
         gate.reached.wait(PATIENCE_S)
+        second = llm.stream(PROMPT, max_new_tokens=4)
         first.close()
         assert second.wait().token_ids == answer_of(PROMPT, 4)
 
