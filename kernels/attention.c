@@ -643,10 +643,12 @@ static OrtStatus *check(const Kernel *kernel, Job *job) {
     return wrong(kernel, "CachedAttention: an int8 KV cache has kv_num_heads * size scales");
   if (kernel->key_means && (kernel->scales != kernel->kv_heads * size || in[SINK].there))
     return wrong(kernel, "CachedAttention: there are kv_num_heads * size means of keys, and no sinks beside them");
-  int64_t count = 1;
-  for (size_t i = 0; i < in[LENGTHS].rank; i++)
-    count *= in[LENGTHS].dimensions[i] == batch ? batch : in[LENGTHS].dimensions[i] == 1 ? 1 : -1;
-  if (in[LENGTHS].type != ORT_INT32 || count != batch || in[LENGTHS].rank > 2)
+  const int64_t *l = in[LENGTHS].dimensions;
+  const size_t lengths_rank = in[LENGTHS].rank;
+  const bool of_rows = (lengths_rank == 1 && l[0] == batch) ||
+                       (lengths_rank == 2 && ((l[0] == batch && l[1] == 1) || (l[0] == 1 && l[1] == batch))) ||
+                       (lengths_rank == 0 && batch == 1);
+  if (in[LENGTHS].type != ORT_INT32 || !of_rows)
     return wrong(kernel, "CachedAttention: there is one length for each row");
   for (int64_t b = 0; b < batch; b++) {
     const int64_t length = (int64_t)((const int32_t *)in[LENGTHS].data)[b] + 1;

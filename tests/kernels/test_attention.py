@@ -402,6 +402,17 @@ def test_inputs_that_lie(name: str, change: Callable[[Array], Array], words: str
     assert all(np.array_equal(a, b) for a, b in zip(ours.run(None, asked(feeds)), before, strict=True))
 
 
+@caches
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (3, 7), (5, 0), (0,), (2,), (1, 0), (1, 1, 1)], ids=str)
+def test_lengths_of_another_shape_than_one_row(shape: tuple[int, ...], cache: Cache) -> None:
+    """None is read, however many zeros the shape has."""
+    case = replace(FULL, past=(4,), cache=cache)
+    feeds = case.feeds() | {"seqlens_k": np.zeros(shape, np.int32)}
+    ours = session(case, feeds)
+    with pytest.raises(Exception, match="one length for each row"):
+        ours.run(None, asked(feeds))
+
+
 def test_graphs_that_lie() -> None:
     with pytest.raises(Exception, match="multiple of kv_num_heads"):
         run(replace(FULL, heads=5))
