@@ -9,6 +9,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from edgegen.server.open_connections import OpenConnections
 from edgegen.server.time_limit import AwakeTimer
 
 
@@ -32,6 +33,7 @@ class TimedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1, which limits nothing but the time between two requests."""
 
     limits: ClassVar = ConnectionLimits()
+    open_ones: ClassVar = OpenConnections(None)
 
     def __init__(
         self,
@@ -48,18 +50,22 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._enter_phase()
+        self.open_ones.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_timers()
+        self.open_ones.leave(self)
         super().connection_lost(exc)
         self._end_timers()  # it tells the application and resumes writing
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._enter_phase()
+        self._tell_whether_it_waits()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._tell_whether_it_waits()
         if self.conn.their_state is not h11.IDLE:  # there uvicorn's own timer runs, until the next byte
             self._enter_phase()
 
@@ -87,6 +93,16 @@ class TimedProtocol(H11Protocol):
         if self._write_timer is not None and not self.transport.is_closing():
             self._write_timer.cancel()
             self._write_timer = None
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self.transport.abort()
+
+    def _tell_whether_it_waits(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            self.open_ones.wait(self)
+        else:
+            self.open_ones.work(self)
 
     def _enter_phase(self) -> None:
         """Each phase has one timer, which more data does not prolong."""
@@ -123,6 +139,6 @@ class TimedProtocol(H11Protocol):
         self._read_timer = self._write_timer = None
 
 
-def timed_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
-    """``TimedProtocol`` with other limits."""
-    return type("LimitedProtocol", (TimedProtocol,), {"limits": limits})
+def timed_protocol(limits: ConnectionLimits, open_ones: OpenConnections) -> type[asyncio.Protocol]:
+    """``TimedProtocol`` with other limits, counted among ``open_ones``."""
+    return type("LimitedProtocol", (TimedProtocol,), {"limits": limits, "open_ones": open_ones})

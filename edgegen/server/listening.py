@@ -13,7 +13,8 @@ from edgegen.errors import EdgegenError
 from edgegen.server.options import ServerOptions
 from edgegen.system.systemd import handed_over
 
-_BACKLOG = 256
+BACKLOG = 256
+"""Connections that wait to be accepted."""
 
 
 class ListenError(EdgegenError):
@@ -73,7 +74,7 @@ def listen(options: ServerOptions) -> socket.socket:
     try:
         found.setsockopt(socket.SOL_SOCKET, address_option(), 1)
         found.bind(address)
-        found.listen(_BACKLOG)
+        found.listen(BACKLOG)
     except OSError as error:
         found.close()
         raise ListenError(f"cannot listen on {where}: {error.strerror}: give another --host or --port.") from None
@@ -101,7 +102,7 @@ def _unix_socket(path: str) -> Generator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as found:
         try:
             found.bind(path)
-            found.listen(_BACKLOG)
+            found.listen(BACKLOG)
         except OSError as error:
             raise ListenError(f"cannot listen on {path}: {error.strerror or error}: give another --host.") from None
         found.setblocking(False)

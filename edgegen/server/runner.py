@@ -1,18 +1,22 @@
 """Runs the server with uvicorn until it is told to stop."""
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from edgegen.server.connection import ConnectionLimits, timed_protocol
 from edgegen.server.last_call import LastCall
+from edgegen.server.listening import BACKLOG
+from edgegen.server.open_connections import ACCEPTED_AT_ONCE, OpenConnections, most_connections
 from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions
 from edgegen.system.systemd import notify
 
@@ -51,12 +55,17 @@ def run(
         raise KeyboardInterrupt
 
 
-def server_of(app: ASGIApp, options: ServerOptions, limits: ConnectionLimits | None = None) -> "Server":
-    """A server that does not run yet."""
+def server_of(
+    app: ASGIApp, options: ServerOptions, limits: ConnectionLimits | None = None, most_open: int | None = None
+) -> "Server":
+    """A server that does not run yet. ``most_open``: connections that are open; by default as descriptors allow."""
     limits = limits or ConnectionLimits()
+    door = _Door()
+    open_ones = OpenConnections(most_open or most_connections(), door.close, door.open)
     config = uvicorn.Config(
         app,
-        http=timed_protocol(limits),
+        http=timed_protocol(limits, open_ones),
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,  # its loggers are among those of log_to
         log_level="error",  # warnings are of malformed requests: whoever may connect could fill a log with them
         access_log=False,  # the RequestLog has a line for each request, without what clients send
@@ -69,7 +78,23 @@ def server_of(app: ASGIApp, options: ServerOptions, limits: ConnectionLimits | N
         # Incomplete headers end here; complete ones are measured without their punctuation by the AccessGuard.
         h11_max_incomplete_event_size=2 * MOST_HEADER_BYTES,
     )
-    return Server(config)
+    server = Server(config)
+    door.server = server
+    return server
+
+
+class _Door:
+    """Lets a server accept connections, or not."""
+
+    server: "Server | None" = None
+
+    def close(self) -> None:
+        if self.server is not None:
+            self.server.pause_accepting()
+
+    def open(self) -> None:
+        if self.server is not None:
+            self.server.resume_accepting()
 
 
 class Server(uvicorn.Server):
@@ -80,6 +105,38 @@ class Server(uvicorn.Server):
     on_stop: Callable[[], object] | None = None
     last_call: LastCall | None = None
     _wake: Callable[[], object] | None = None
+    _listening: Sequence[socket.socket] = ()
+    _resuming: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on copies of ``sockets``: to close one stops accepting, while the system still takes connections."""
+        self._listening = list(sockets or ())
+        await super().startup([one.dup() for one in self._listening])
+        for one in self._listening:
+            one.listen(BACKLOG)  # as many wait as before: the copies' is how many are accepted at once
+        asyncio.get_running_loop().set_exception_handler(_log_one_line)
+
+    def pause_accepting(self) -> None:
+        """Leave new connections to the system's queue."""
+        for server in self.servers:
+            server.close()
+
+    def resume_accepting(self) -> None:
+        """Accept what waits, unless the server ends."""
+        if not self.should_exit:
+            self._resuming = asyncio.get_running_loop().create_task(self._accept())
+
+    async def _accept(self) -> None:
+        self.servers = [
+            await asyncio.get_running_loop().create_server(self._protocol, sock=one.dup(), backlog=ACCEPTED_AT_ONCE)
+            for one in self._listening
+        ]
+        for one in self._listening:
+            one.listen(BACKLOG)
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: Any = self.config.http_protocol_class
+        return made(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     def stop(self) -> None:
         """End as at a signal; may be called from any thread."""
@@ -123,3 +180,12 @@ class Server(uvicorn.Server):
         """The second SIGINT ends what runs."""
         self.interrupted |= number == signal.SIGINT
         self.handle_exit(number, frame)
+
+
+def _log_one_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log that the system's descriptors or memory are out in a line, and all else as the event loop does."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and "accept" in str(context.get("message")):
+        logging.getLogger("edgegen.server").warning("no connection can be accepted for a second: %s", error.strerror)
+    else:
+        loop.default_exception_handler(context)

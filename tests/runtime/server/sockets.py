@@ -15,11 +15,13 @@ from tests.waiting import PATIENCE_S, until
 
 
 @contextmanager
-def on_socket(app: ASGIApp, limits: ConnectionLimits | None = None) -> Generator[tuple[str, int]]:
+def on_socket(
+    app: ASGIApp, limits: ConnectionLimits | None = None, most_open: int | None = None
+) -> Generator[tuple[str, int]]:
     """The address of ``app`` while it is served."""
     options = ServerOptions(port=0, grace_seconds=1)
     with listen(options) as listening:
-        server = server_of(app, options, limits)
+        server = server_of(app, options, limits, most_open)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
