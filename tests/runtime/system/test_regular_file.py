@@ -43,6 +43,10 @@ def device(folder: Path) -> Path:
     return path
 
 
+def first_line(path: Path) -> object:
+    return read_block(path, Block(1, 0, 1))
+
+
 @needs_posix("pipes in folders")
 @pytest.mark.parametrize("make", [pipe, device])
 @pytest.mark.parametrize(
@@ -53,7 +57,7 @@ def device(folder: Path) -> Path:
         read_regular_text,
         read_arrays,
         MappedFile,
-        lambda path: read_block(path, Block(1, 0, 1)),
+        first_line,
     ],
 )
 def test_pipes_and_devices_are_refused(
