@@ -14,7 +14,7 @@ import pytest
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.root import ROOT
 from tests.runtime.server.serving import serving
-from tests.standin_hub import StandInHub
+from tests.standin_hub import Answer, StandInHub
 from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S, until
 
@@ -89,6 +89,22 @@ def test_errors_are_the_sentence_of_the_command(client: Any, hub: StandInHub) ->
     hub.stop()
     with pytest.raises(ollama.ResponseError, match=rf"cannot be reached and {REPO} is not in the cache"):
         client.pull(NAME)
+
+
+def test_a_hub_that_lies_is_told_and_believed_once_it_does_not(client: Any, hub: StandInHub, tmp_path: Path) -> None:
+    tokenizer = ROOT / "models/stories/tokenizer.json"
+    hub.repos[REPO] = write_gpt2(tmp_path / "tiny", layout="original", vocab_size=2048, tokenizer=tokenizer)
+
+    def corrupt(answer: Answer) -> Answer:
+        is_weights = answer.request.path.endswith("/model.safetensors") and answer.status == 200
+        return answer._replace(body=answer.body[:-1] + bytes([answer.body[-1] ^ 1])) if is_weights else answer
+
+    hub.lie = corrupt
+    for stream in (False, True):
+        with pytest.raises(ollama.ResponseError, match=r"model\.safetensors has the SHA-256 .*; it has been deleted"):
+            _ = [*client.pull(NAME, stream=stream)]
+    hub.lie = lambda answer: answer
+    assert client.pull(NAME).status == "success"
 
 
 def test_clients_that_leave_end_a_pull_which_a_later_one_resumes(
