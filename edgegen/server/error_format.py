@@ -12,6 +12,9 @@ from edgegen.server.request_log import LoggedError, request_facts
 
 MESSAGES, COUNT_TOKENS = "/v1/messages", "/v1/messages/count_tokens"
 
+THREAD_UNSUPPORTED = "thread_unsupported_request"
+"""The code of an error after which Anthropic's SDK sends the whole conversation without a thread."""
+
 OLLAMA = "/api/"
 """What the paths of ollama's API begin with."""
 
@@ -37,7 +40,10 @@ def message_error(error: ApiError) -> dict[str, Any]:
     text = error.message
     if error.code == "context_length_exceeded" and (found := _TOO_LONG.search(text)):
         text = f"prompt is too long: {found[1]} tokens > {found[2]} maximum"
-    return {"type": "error", "error": {"type": kind, "message": text}, "request_id": f"req_{uuid.uuid4().hex}"}
+    told: dict[str, Any] = {"type": kind, "message": text}
+    if error.code == THREAD_UNSUPPORTED:
+        told["details"] = {"error_code": THREAD_UNSUPPORTED}
+    return {"type": "error", "error": told, "request_id": f"req_{uuid.uuid4().hex}"}
 
 
 def ollama_error(error: ApiError) -> dict[str, Any]:

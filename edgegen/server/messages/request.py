@@ -9,6 +9,7 @@ from edgegen.chat.tools import ToolChoice, Tools
 from edgegen.errors import ConversationError, did_you_mean
 from edgegen.openai.request import each_problem, from_json
 from edgegen.server.api_error import ApiError
+from edgegen.server.error_format import THREAD_UNSUPPORTED
 from edgegen.server.messages.blocks import read_messages
 from edgegen.server.messages.schema import COUNT_REQUEST, RENAMED, REQUEST
 from edgegen.server.parameters import refusal
@@ -25,6 +26,7 @@ def read_request(body: Mapping[str, Any]) -> WireRequest:
     Raises:
         ApiError: lists everything that is wrong with the body.
     """
+    _refuse_thread(body)
     given, problems = REQUEST.read(body), list[str]()
     prompt, values = _prompt(given, problems), _options(given, problems)
     settings = RequestSettings(values, given, RENAMED, wishes=_wishes(given))
@@ -38,10 +40,22 @@ def read_count(body: Mapping[str, Any]) -> WireRequest:
     Raises:
         ApiError: as :func:`read_request`.
     """
+    _refuse_thread(body)
     given, problems = COUNT_REQUEST.read(body), list[str]()
     prompt = _prompt(given, problems)
     settings = RequestSettings(_budget(given), given, {}, wishes=_wishes(given))
     return WireRequest((_checked(prompt, problems),), settings, stream=False, generates=False)
+
+
+def _refuse_thread(body: Mapping[str, Any]) -> None:
+    """Refuse a thread, before anything else: the SDK's tool runner begins with one, and then sends whole conversations.
+
+    Raises:
+        ApiError: there is one.
+    """
+    if body.get("thread") is not None:
+        said = "thread: conversations are not kept here: leave it out, and send the whole conversation."
+        raise ApiError(400, said, param="thread", code=THREAD_UNSUPPORTED)
 
 
 def hides_thoughts(given: Mapping[str, Any]) -> bool:

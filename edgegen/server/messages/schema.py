@@ -45,7 +45,7 @@ _ASKS_NOTHING = (
     "fallback_credit_token",
     "betas",
 )
-_UNSUPPORTED = ("container", "mcp_servers", "compaction", "thread")
+_UNSUPPORTED = ("container", "mcp_servers", "compaction")
 _ONE_ANSWER = {"num_return_sequences": 1, "logprobs": False, "top_logprobs": 0}
 """Options that a message has no place for, with the value that asks for nothing."""
 
@@ -71,6 +71,7 @@ def _prompt() -> dict[str, Schema]:
         "output_format": form,  # its older name
         **dict.fromkeys(_ASKS_NOTHING, NOTHING),
         **dict.fromkeys(_UNSUPPORTED, advised({"type": "array", "maxItems": 0}, "leave it out")),
+        "thread": described(enum(), "Refused with the error code by which Anthropic's SDK goes on without it."),
         "model": ref("ModelName"),
     }
 

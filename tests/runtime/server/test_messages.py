@@ -604,3 +604,14 @@ def test_a_request_out_of_time(folder: Path) -> None:
     Gate(graphs, 1)
     response = client.post(MESSAGES, json={"messages": HELLO, "max_tokens": 9})
     assert error_of(response, 503)["type"] == "timeout_error"
+
+
+@pytest.mark.parametrize("path", [MESSAGES, f"{MESSAGES}/count_tokens"])
+@pytest.mark.parametrize("thread", [{"type": "create"}, {"type": "continue", "id": "thread_1"}, [], "a"])
+def test_a_thread_is_refused_as_the_sdk_expects(client: TestClient, path: str, thread: Any) -> None:
+    body = {"messages": HELLO, "max_tokens": 4, "thread": thread}
+    answer = client.post(path, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+    body = body if path == MESSAGES else {"messages": HELLO}
+    assert client.post(path, json={**body, "thread": None}).status_code == 200

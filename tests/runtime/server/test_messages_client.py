@@ -232,3 +232,25 @@ def test_json_of_a_live_call(live: Any, int8_bundle: Bundle) -> None:
         pieces = [event.partial_json for event in stream if event.type == "input_json"]
     assert json.loads("".join(pieces)) == {"city": "Oslo"}
     assert stream.get_final_message().content[-1].input == {"city": "Oslo"}
+
+
+def test_the_tool_runner_goes_on_without_a_thread(folder: Path) -> None:
+    """It begins with one, and the refusal has the code after which it sends the whole conversation."""
+    llm, _ = saying(folder, '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>')
+    asked = list[str]()
+
+    @anthropic.beta_tool
+    def get_weather(city: str) -> str:
+        """The weather.
+
+        Args:
+            city: its name
+        """
+        asked.append(city)
+        return "rain"
+
+    runner: Any = claude(llm).beta.messages.tool_runner(
+        model="model", max_tokens=80, messages=ASKED, tools=[get_weather], max_iterations=2
+    )
+    assert [message.stop_reason for message in runner] == ["tool_use", "tool_use"]
+    assert asked == ["Oslo", "Oslo"]
