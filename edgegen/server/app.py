@@ -20,6 +20,7 @@ from edgegen.server.endpoint import GenerationEndpoint
 from edgegen.server.error_format import error_response
 from edgegen.server.information import Information
 from edgegen.server.llama.api import LLAMA_WIRES
+from edgegen.server.llama.embedding import LlamaEmbedding
 from edgegen.server.llama.routes import LlamaRoutes
 from edgegen.server.messages.api import Messages, MessageTokens
 from edgegen.server.metrics import Metrics
@@ -53,7 +54,12 @@ WIRES: Sequence[Wire] = (
 WITHOUT_VERSION: Mapping[str, Wire] = {"/chat/completions": ChatCompletions()}
 """Paths that llama-server has without /v1 too; its /completions is its own."""
 
-EMBEDDING_WIRES: Sequence[EmbeddingsWire] = (OpenAIEmbeddings(), OllamaEmbed(), OllamaEmbeddings())
+EMBEDDING_WIRES: Sequence[EmbeddingsWire] = (
+    OpenAIEmbeddings(),
+    OllamaEmbed(),
+    OllamaEmbeddings(),
+    LlamaEmbedding(),
+)
 """The APIs that make embeddings."""
 
 

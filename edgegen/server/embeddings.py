@@ -136,7 +136,9 @@ class EmbeddingsWire(Protocol):
         """
         ...
 
-    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> dict[str, Any]:
+    def answer(
+        self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float
+    ) -> dict[str, Any] | list[dict[str, Any]]:
         """The body of the answer; ``loaded``: when the model was there, by :func:`time.perf_counter`."""
         ...
 

@@ -28,6 +28,9 @@ from edgegen.server.work import ASKING, COMPILING, PREPARING, READING, WorkThrea
 DROPPED_HEADER = "Edgegen-Dropped-Messages"
 """How many of a chat's oldest messages the model has not read, where that is not none."""
 
+WARNING_HEADER = "Edgegen-Warning"
+"""What of a request has changed nothing, where something has not."""
+
 _LAST_WORDS_SECONDS = 5.0
 """For the error at the end of a stream whose client may not read any more."""
 
@@ -83,6 +86,8 @@ class GenerationEndpoint:
             streams = await _threads_for(asked, options).run(_start, llm, asked, options, token)
             dropped = sum(stream.dropped_messages for stream in streams)
             headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
+            if warning := await run_in_threadpool(asked.settings.warning, llm):
+                headers[WARNING_HEADER] = warning
             prompt_tokens = sum(stream.prompt_tokens for stream in streams)
             out = 0
             if streams:

@@ -1,11 +1,11 @@
 """Options that clients of llama-server, vLLM and ollama send on OpenAI's routes: taken, without effect, or refused."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from edgegen.openai.request import UNLIMITED
+from edgegen.openai.request import UNLIMITED, whole
 from edgegen.server.schemas import no_op_schemas, refused_schemas
-from edgegen.strict_json.schema import ANYTHING, BOOLEAN, INTEGER, NUMBER, STRING, Schema, described
+from edgegen.strict_json.schema import ANYTHING, BOOLEAN, INTEGER, NUMBER, Schema, described
 
 TAKEN: Mapping[str, str] = {
     "n_predict": "max_new_tokens",
@@ -24,13 +24,13 @@ NO_OPS: Mapping[str, tuple[Schema, str]] = {
     "skip_special_tokens": (BOOLEAN, "control tokens are no part of an answer's text"),
     "spaces_between_special_tokens": (BOOLEAN, "control tokens are no part of an answer's text"),
     "add_special_tokens": (BOOLEAN, "a prompt has the tokens that the model puts before one"),
-    "reasoning_format": (STRING, "reasoning comes as reasoning_content"),
     "chat_format": (INTEGER, "the chat template says how calls and reasoning are written"),
     "dynatemp_exponent": (NUMBER, "there is no dynamic temperature"),
 }
 """Checked, and of no effect: what happens instead."""
 
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "reasoning_format": (("auto", "deepseek"), "reasoning comes as reasoning_content: leave it out"),
     "n_probs": ((0,), "ask with logprobs and top_logprobs"),
     "post_sampling_probs": ((False,), "log-probabilities are the model's, before any sampler: leave it out"),
     "samplers": ((), "/completion takes it; here leave out the options of those that are not wanted"),
@@ -67,6 +67,24 @@ def ported_schemas(own: Mapping[str, Schema]) -> dict[str, Schema]:
     }
 
 
+def read_biases(given: object, problems: list[str]) -> dict[Any, Any]:
+    """llama-server's biases by token id, of pairs or of an object; false and null are minus infinity."""
+    pairs: list[Any] = list(cast(dict[str, Any], given).items()) if isinstance(given, dict) else cast(list[Any], given)
+    found = dict[Any, Any]()
+    for pair in pairs if isinstance(cast(object, pairs), list) else [None]:
+        items = [*cast(tuple[Any, ...], pair)] if isinstance(pair, list | tuple) else []
+        token, bias = items if len(items) == 2 else (None, None)
+        if isinstance(token, str) and token.isascii() and token.isdecimal():
+            token = int(token)
+        token = whole(token)
+        if isinstance(token, bool) or not isinstance(token, int):
+            said = "pairs of a token id and a bias expected, such as [[15043, -1.0]]"
+            problems.append(f"logit_bias: {said}" + (f"; found the text {token!r}" if isinstance(token, str) else ""))
+            return {}
+        found[token] = float("-inf") if bias is False or bias == "-inf" else bias
+    return found
+
+
 def with_own_names(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """``given``, which fits the schemas, under the names that options have here, without what has no effect."""
     made = dict[str, Any]()
@@ -74,6 +92,10 @@ def with_own_names(given: Mapping[str, Any], problems: list[str]) -> dict[str, A
         if name in NO_OPS or name in REFUSED or name in _ELSEWHERE:
             continue
         option = TAKEN.get(name, name)
+        if name == "logit_bias" and isinstance(value, list):
+            biases = read_biases(cast(list[object], value), problems)
+            made[name] = {str(token): bias for token, bias in biases.items()}  # as JSON has it
+            continue
         if name == "repeat_last_n" and value < 0:
             continue
         if option in made or (option != name and option in given):

@@ -87,6 +87,8 @@ class RequestSettings:
             settings["do_sample"] = True  # several answers by OpenAI's default, which is to sample
         try:
             options = llm.generation_options.override(settings)
+            if self.warning(llm):
+                options = replace(options, reasoning_effort=None)
         except OptionError as error:
             raise self.error(str(error)) from None
         if options.priority < 0 and not any_priority:
@@ -95,6 +97,18 @@ class RequestSettings:
                 "others, unless it is started with --allow-priority."
             )
         return replace(options, max_new_tokens=min(options.max_new_tokens, most))
+
+    def warning(self, llm: LLM) -> str | None:
+        """What of the request changes nothing at this model, which is told in a header; None where nothing does.
+
+        ollama refuses ``think`` at such a model.
+        """
+        template, effort = llm.chat_template, self.values.get("reasoning_effort")
+        if effort in (None, "none") or "think" in self.body:
+            return None
+        switch = template.thinking_switch()
+        thinks = switch.is_there or template.reasoning() is not None
+        return None if thinks else "reasoning_effort changes nothing: this model does not think"
 
     def _possible_wishes(self, llm: LLM) -> dict[str, Any]:
         """Of ``wishes``, those that the model's chat template can be told."""

@@ -1,9 +1,9 @@
 """Options of llama-server's requests: which are options here, which change nothing, and which are refused."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from edgegen.openai.request import UNLIMITED, from_json, whole
+from edgegen.openai.request import UNLIMITED, from_json
 from edgegen.options.generation import GenerationOptions
 from edgegen.server import ported_options
 from edgegen.server.llama_fields import SAMPLERS
@@ -141,26 +141,8 @@ def _set(values: dict[str, Any], name: str, option: str, value: Any, problems: l
         case "grammar" | "stop" if not value:
             pass
         case "logit_bias":
-            values[option] = _biases(value, problems)
+            values[option] = ported_options.read_biases(value, problems)
         case _ if option in _ALL_OF and value < 0:
             pass
         case _:
             values[option] = from_json(option, value)
-
-
-def _biases(given: object, problems: list[str]) -> dict[Any, Any]:
-    """Biases by token id, of pairs or of an object; false and null are minus infinity."""
-    pairs: list[Any] = list(cast(dict[str, Any], given).items()) if isinstance(given, dict) else cast(list[Any], given)
-    found = dict[Any, Any]()
-    for pair in pairs if isinstance(cast(object, pairs), list) else [None]:
-        items = [*cast(tuple[Any, ...], pair)] if isinstance(pair, list | tuple) else []
-        token, bias = items if len(items) == 2 else (None, None)
-        if isinstance(token, str) and token.isascii() and token.isdecimal():
-            token = int(token)
-        token = whole(token)
-        if isinstance(token, bool) or not isinstance(token, int):
-            said = "pairs of a token id and a bias expected, such as [[15043, -1.0]]"
-            problems.append(f"logit_bias: {said}" + (f"; found the text {token!r}" if isinstance(token, str) else ""))
-            return {}
-        found[token] = float("-inf") if bias is False or bias == "-inf" else bias
-    return found

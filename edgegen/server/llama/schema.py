@@ -2,7 +2,7 @@
 
 from edgegen.server.llama.options import completion_options
 from edgegen.server.openai import schema as openai
-from edgegen.server.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
+from edgegen.server.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
 from edgegen.server.parameters import Parameters
 from edgegen.server.ported_options import RETURN_PROGRESS
 from edgegen.server.schemas import PROMPT_IDS, STREAM, TOKEN_ID
@@ -10,17 +10,19 @@ from edgegen.strict_json.schema import (
     BOOLEAN,
     STRING,
     Schema,
+    advised,
     any_of,
     array_of,
     checked_later,
     described,
+    enum,
     expecting,
     object_of,
     parameters,
     ref,
 )
 
-COMPLETION, INFILL, APPLY_TEMPLATE = "/completion", "/infill", "/apply-template"
+COMPLETION, INFILL, APPLY_TEMPLATE, EMBEDDING = "/completion", "/infill", "/apply-template", "/embedding"
 COMPLETIONS = "/completions"
 """Another path of the same; OpenAI's is below /v1."""
 
@@ -66,14 +68,31 @@ def _template() -> Schema:
     return object_of({"messages": expecting(messages, asked)}, parameters(own))
 
 
+def _embedding() -> Schema:
+    text = expecting({"type": "string", "minLength": 1}, "a text that is not empty")
+    inputs = any_of(text, PROMPT_IDS, array_of(any_of(text, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS))
+    asked = expecting(inputs, "a text, a list of token ids, or a list of such inputs")
+    own = {
+        "content": asked,
+        "input": described(asked, "Another name of content."),
+        "model": ref("ModelName"),
+        "embd_normalize": advised(
+            described(enum(-1, 2), "2: vectors of the length 1; -1: as they are."), "there is no other normalization"
+        ),
+    }
+    return object_of({}, parameters(own))
+
+
 _OF_A_CHAT = ("chat_template_kwargs", "add_generation_prompt", "continue_final_message")
 
 COMPONENTS: dict[str, Schema] = {
     "LlamaCompletionRequest": _completion(),
     "LlamaInfillRequest": _infill(),
     "ApplyTemplateRequest": _template(),
+    "LlamaEmbeddingRequest": _embedding(),
 }
 _KNOWN = {**openai.COMPONENTS, **COMPONENTS}
 COMPLETION_REQUEST = Parameters(COMPLETION, COMPONENTS["LlamaCompletionRequest"], _KNOWN)
 INFILL_REQUEST = Parameters(INFILL, COMPONENTS["LlamaInfillRequest"], _KNOWN)
+EMBEDDING_REQUEST = Parameters(EMBEDDING, COMPONENTS["LlamaEmbeddingRequest"], _KNOWN)
 TEMPLATE_REQUEST = Parameters(APPLY_TEMPLATE, COMPONENTS["ApplyTemplateRequest"], _KNOWN)

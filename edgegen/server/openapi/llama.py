@@ -1,7 +1,7 @@
 """llama-server's API, as the OpenAPI document describes it."""
 
 from edgegen.server.llama.routes import LORA_ADAPTERS, RERANK, SLOTS
-from edgegen.server.llama.schema import APPLY_TEMPLATE, COMPLETION, COMPLETIONS, COMPONENTS, INFILL
+from edgegen.server.llama.schema import APPLY_TEMPLATE, COMPLETION, COMPLETIONS, COMPONENTS, EMBEDDING, INFILL
 from edgegen.server.openapi.openai import GENERATION_ERRORS
 from edgegen.server.openapi.operation import JSON, SSE, Operation, event
 from edgegen.strict_json.schema import (
@@ -65,6 +65,7 @@ def components() -> dict[str, Schema]:
         "LlamaPromptProgress": object_of({**dict.fromkeys(("total", "cache", "processed"), COUNT), "time_ms": NUMBER}),
         "LlamaAnswer": answer,
         "LlamaAnswers": any_of(ref("LlamaAnswer"), array_of(ref("LlamaAnswer"))),
+        "LlamaEmbeddings": array_of(object_of({"index": COUNT, "embedding": array_of(array_of(NUMBER))})),
         "LlamaSlots": array_of(object_of(slot)),
     }
 
@@ -94,6 +95,14 @@ def operations() -> list[Operation]:
             "The prompt that the chat template makes of messages.",
             {JSON: object_of({"prompt": STRING})},
             body=ref("ApplyTemplateRequest"),
+            errors=GENERATION_ERRORS,
+        ),
+        Operation(
+            "post",
+            EMBEDDING,
+            "Embeddings of texts or token ids, as llama-server has them.",
+            {JSON: ref("LlamaEmbeddings")},
+            body=ref("LlamaEmbeddingRequest"),
             errors=GENERATION_ERRORS,
         ),
         Operation("get", SLOTS, "The slots of the default model.", {JSON: ref("LlamaSlots")}, errors=(400,)),

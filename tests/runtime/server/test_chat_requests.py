@@ -132,10 +132,31 @@ def test_thinking_is_switched(folder: Path, body: dict[str, Any], thinks: bool) 
     assert graphs.prompt.endswith("<think>\n") == thinks
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("template", "body", "warned"),
+    [
+        (TEMPLATE, {"reasoning_effort": "low"}, True),
+        (TEMPLATE, {"reasoning": {"effort": "high"}}, True),
+        (TEMPLATE, {"reasoning_effort": "none"}, False),
+        (TEMPLATE, {}, False),
+        (SWITCHED, {"reasoning_effort": "low"}, False),
+    ],
+)
+def test_an_effort_of_a_model_that_does_not_think_is_a_warning(
+    folder: Path, template: str, body: dict[str, Any], warned: bool, stream: bool
+) -> None:
+    """Programs send it to every model."""
+    client, _ = chatting(folder, "Yes.", template)
+    response = client.post(CHAT, json={"messages": ASKED, "stream": stream, **body})
+    assert response.status_code == 200
+    said = "reasoning_effort changes nothing: this model does not think"
+    assert response.headers.get("edgegen-warning") == (said if warned else None)
+
+
 @pytest.mark.parametrize(
     ("template", "body", "said"),
     [
-        (TEMPLATE, {"reasoning_effort": "low"}, "reasoning_effort: 'low' cannot be had, as this model does not think"),
         (THINKING, {"reasoning_effort": "none"}, "this model always thinks aloud"),
         (TEMPLATE, {"reasoning_effort": "lots"}, "reasoning_effort: 'none', 'minimal'"),
         (

@@ -377,6 +377,36 @@ def test_everything_that_is_wrong_is_told_at_once(client: TestClient) -> None:
     assert all(name in message for name in ("samplers[1]", "lora", "n_indent"))
 
 
+def test_biases_in_a_list_on_openai_s_routes(client: TestClient) -> None:
+    for path, asked in (("/v1/chat/completions", {"messages": HELLO}), ("/v1/completions", {"prompt": "Once"})):
+        asked = {**asked, "temperature": 0, "max_tokens": 3}
+        by_id = post(client, path, {**asked, "logit_bias": {"97": 100}})["choices"]
+        assert post(client, path, {**asked, "logit_bias": [[97, 100]]})["choices"] == by_id
+        never = post(client, path, {**asked, "logit_bias": [[97, 100], [97, False]]})["choices"]
+        assert never != by_id
+        said = post(client, path, {**asked, "logit_bias": [["a", 1]]}, 400)["error"]["message"]
+        assert "found the text 'a'" in said
+
+
+def test_a_format_of_reasoning_is_what_it_says_or_refused(client: TestClient) -> None:
+    for form, status in (("auto", 200), ("deepseek", 200), ("none", 400), ("deepseek-legacy", 400), ("deep", 400)):
+        body = {"messages": HELLO, "max_tokens": 2, "reasoning_format": form}
+        assert client.post("/v1/chat/completions", json=body).status_code == status
+
+
+def test_embedding(tmp_path: Path) -> None:
+    client = client_of(fake_llm(tmp_path / "model", RandomGraphs(), hidden=True))
+    openai = post(client, "/v1/embeddings", {"input": ["Once", "Two"]})["data"]
+    told = post(client, "/embedding", {"content": ["Once", "Two"]})
+    assert told == [{"index": n, "embedding": [one["embedding"]]} for n, one in enumerate(openai)]
+    assert post(client, "/embedding", {"input": "Once"}) == told[:1]
+    assert post(client, "/embedding", {"content": [*b"Once"]}) == told[:1]
+    raw = post(client, "/v1/embeddings", {"input": "Once", "normalize": False})["data"][0]["embedding"]
+    assert post(client, "/embedding", {"content": "Once", "embd_normalize": -1})[0]["embedding"] == [raw]
+    for wrong in ({}, {"content": "a", "input": "b"}, {"content": ""}, {"content": "a", "embd_normalize": 0}):
+        error_of(client.post("/embedding", json=wrong))
+
+
 @pytest.mark.parametrize("path", ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"])
 def test_no_model_ranks(client: TestClient, path: str) -> None:
     assert client.post(path, json={"query": "a", "documents": ["b"]}).status_code == 400

@@ -101,6 +101,7 @@ REFUSED_HERE = {
     "DELETE /api/delete",
     "POST /v1/embeddings",
     "POST /embeddings",
+    "POST /embedding",
     "POST /infill",
     "POST /apply-template",
     "POST /api/embed",

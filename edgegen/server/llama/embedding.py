@@ -1,0 +1,32 @@
+"""LlamaEmbedding: llama-server's ``/embedding``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgegen.scoring.embeddings import Embeddings
+from edgegen.server.api_error import ApiError
+from edgegen.server.embeddings import EmbeddingsRequest
+from edgegen.server.llama.schema import EMBEDDING, EMBEDDING_REQUEST
+from edgegen.server.parameters import several
+
+
+class LlamaEmbedding:
+    """One vector for each text, in a list of its own."""
+
+    url = EMBEDDING
+
+    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
+        given = EMBEDDING_REQUEST.read(body)
+        named = [name for name in ("content", "input") if name in given]
+        if len(named) != 1:
+            said = (
+                "content is missing: a text expected" if not named else "content and input are the same: leave one out"
+            )
+            raise ApiError(400, f"{said}.", param="content")
+        normalize = given.get("embd_normalize")
+        return EmbeddingsRequest(
+            several(given[named[0]]), None if normalize is None else normalize == 2, given, param=named[0]
+        )
+
+    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> list[dict[str, Any]]:
+        return [{"index": at, "embedding": [vector]} for at, vector in enumerate(found.vectors.tolist())]
