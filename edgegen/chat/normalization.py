@@ -50,6 +50,7 @@ UNREAD_KEYS = (
     "reasoning_details",
     "thinking_blocks",
     "cache_control",
+    "type",  # lm-eval's "text", and the "message" of answers of OpenAI's Responses
 )
 """Fields that clients send back with an answer, or beside a message, and that say nothing to a model."""
 
