@@ -73,7 +73,10 @@ def repos(tmp_path: Path) -> dict[str, Path]:
     for name, text in COMPANION.items():
         (original / name).write_text(text, newline="\n")
     trainer = write_gpt2(tmp_path / "trainer", layout="trainer", shards=2, **SMALL)
-    (trainer / "checkpoint-100").mkdir()
+    for name in ("checkpoint-100", "1_Pooling"):
+        (trainer / name).mkdir()
+    for name in ("modules.json", "1_Pooling/config.json"):
+        (trainer / name).write_text(f"{{}} {name}")
     shutil.copyfile(original / "model.safetensors", trainer / "checkpoint-100" / "model.safetensors")
     write_gpt2(tmp_path / "other", layout="untied", seed=5, **SMALL)
     pickled = tmp_path / "pickled"
@@ -161,6 +164,7 @@ def test_shards_and_revisions(hub: StandInHub, open_at: Opener) -> None:
     shards = [f"org/tuned/model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     assert index == ["org/tuned/model.safetensors.index.json", *shards]
     assert not [name for name in hub.downloads if name.endswith((".bin", ".pt", ".pth"))]
+    assert {"org/tuned/modules.json", "org/tuned/1_Pooling/config.json"} <= {*hub.downloads}
     other = open_at("org/tuned", "v2").answer
     assert other["revision"] == hub.commit("org/tuned", "v2") != answer["revision"]
     assert "lm_head.weight" in other["sums"]
