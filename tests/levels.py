@@ -35,6 +35,7 @@ FILES = {
     "families/test_batches.py": "parity",
     "families/test_bitnet.py": "parity",
     "families/test_cases.py": "parity",
+    "families/test_config_classes.py": "parity",
     "families/test_denormal_states.py": "parity",
     "families/test_exactness.py": "parity",
     "families/test_families.py": "parity",

@@ -12,6 +12,7 @@ from typing import Any, cast
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.config import Alibi, DecoderConfig, LearnedPositions
 from edgegen_export.architecture.config_reader import every
+from edgegen_export.architecture.training_keys import judge_training_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def judge_unread(config: DecoderConfig, file: Mapping[str, Any], key: str) -> st
     meant = Meant(file, config)
     rule = INERT.get(key) or (TOKEN if key.endswith(TOKEN_KEYS) else None)
     if rule is None or (rule.model_types and file.get("model_type") not in rule.model_types):
-        return ""
+        return judge_training_key(key, file[key])
     try:
         harmless = rule.at(file[key], meant)
     except (TypeError, ValueError, IndexError):  # of a kind that the rule does not expect
