@@ -1,7 +1,7 @@
 """``edgegen chat``: talk with a model at a terminal or through a pipe, or continue a text in turns."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +12,7 @@ from edgegen.cli.constraint_flags import constraint_flags, given_constraint
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import GroupedCommand, help_all, in_group
 from edgegen.cli.model_to_run import MODEL_HELP, making_flags, model_given
-from edgegen.cli.option_flags import DEFAULTS, given_engine_options, given_options, option_flags
+from edgegen.cli.option_flags import given_engine_options, given_options, option_flags, options_of_verb
 from edgegen.cli.thinking_flags import check_thinking, thinking_flag
 from edgegen.cli.tuned_options import tuned_engine_options
 from edgegen.errors import UsageError
@@ -43,14 +43,24 @@ _PROMPT = in_group("Prompt")
 def command(model: str, hub_names: tuple[str, ...], system: str | None, completion: bool | None, stats: bool) -> None:
     """Talk with a model: a line is a message, /? lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.
 
-    From a pipe, each line is a turn or a command, and the first error ends the chat. Defaults in brackets hold where
+    An answer ends where the model or the context does, or at -n tokens; Enter alone continues it then. From a pipe,
+    each line is a turn or a command, and the first error ends the chat. Defaults in brackets hold where
     the bundle's generation_config.json says nothing else. Any of the sampling options turns sampling on.
     """
-    talk(model_given(model, hub_names), system=system, completion=completion, stats=stats)
+    talk(lambda: model_given(model, hub_names), system=system, completion=completion, stats=stats)
 
 
-def talk(name: str, *, system: str | None, completion: bool | None, stats: bool, prompt: str | None = None) -> None:
-    """Hold a chat with the bundle ``name``, as the running command's flags say; or only the turn of ``prompt``.
+def talk(
+    find: Callable[[], str],
+    *,
+    system: str | None,
+    completion: bool | None,
+    stats: bool,
+    prompt: str | None = None,
+) -> None:
+    """Hold a chat with a bundle, as the running command's flags say; or only the turn of ``prompt``.
+
+    ``find`` gives the bundle's name or path, and may make it first.
 
     Raises:
         EdgegenError: options contradict each other or do not suit the model, it cannot be loaded, or a turn fails
@@ -59,12 +69,12 @@ def talk(name: str, *, system: str | None, completion: bool | None, stats: bool,
     system_is_given = system is not None and not is_from_environment("system")
     if system_is_given and completion:
         raise UsageError("-s is for conversations: leave out --completion.")
-    # Wrong values are told before the model is loaded.
+    # Wrong values are told before a model is made or loaded.
     given = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
     GenerationOptions().override(given)
     models = _Bundles(EngineOptions(**given_engine_options()), completion)
     with ExitStack() as stack:
-        opened = models.open(name)
+        opened = models.open(find())
         stack.callback(opened.close)
         if not opened.completes:
             opened.check(given)
@@ -132,7 +142,7 @@ class _Bundles:
             llm,
             name,
             f"{name}: context of {llm.max_context} tokens, {llm.bundle.path}",
-            llm.generation_options.override(DEFAULTS["chat"]),
+            options_of_verb("chat", llm.generation_options, llm.max_context),
             lambda given: check_thinking(template, given),
             completes=template.is_fallback if self._completion is None else self._completion,
             is_base=template.is_fallback,

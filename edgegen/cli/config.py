@@ -15,7 +15,7 @@ from edgegen.bundle.store import BundleStore
 from edgegen.cli import VERBS, command_of
 from edgegen.cli.environment import API_KEY, HOME, variables_of, warn_of_misspelt
 from edgegen.cli.flag import Flag
-from edgegen.cli.option_flags import DEFAULTS, default_of, given_engine_options, given_options
+from edgegen.cli.option_flags import DEFAULTS, default_of, given_engine_options, given_options, options_of_verb
 from edgegen.cli.tuned_options import tuned_for
 from edgegen.errors import did_you_mean
 from edgegen.options.engine import EngineOptions
@@ -98,7 +98,9 @@ def settings_of(command: click.Command, flags: list[str], parent: click.Context)
         of_bundle = defaults = GenerationOptions().override(verbs)
         if bundle is not None:
             config = bundle.json(bundle.manifest.generation_config)
-            of_bundle = GenerationOptions.from_config(config, bundle.manifest.model.max_context).override(verbs)
+            context = bundle.manifest.model.max_context
+            own = GenerationOptions.from_config(config, context)
+            of_bundle = options_of_verb(command.name or "", own, context)
         effective = of_bundle.override(asked)
         tuned = engine
         if bundle is not None and command.name in _TUNED:

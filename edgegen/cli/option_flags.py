@@ -15,8 +15,12 @@ from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULTS: dict[str, GenerationOverrides] = {"chat": {"context_overflow": "drop_oldest"}}
+_OF_CHATS: GenerationOverrides = {"context_overflow": "drop_oldest"}
+DEFAULTS: dict[str, GenerationOverrides] = {"chat": _OF_CHATS, "run": _OF_CHATS}
 """The defaults of single verbs, where they are not those of the options."""
+
+_IN_WORDS = {("chat", "max_new_tokens"): "the context"}
+"""Defaults of verbs that depend on the bundle."""
 
 _GIVEN = "edgegen.options"
 
@@ -29,10 +33,20 @@ def option_flags(verb: str) -> Callable[[F], F]:
     def add(command: F) -> F:
         for option, values in reversed(defaults):
             if verb in option.verbs:
-                command = _flag(option, getattr(values, option.name))(command)
+                words = _IN_WORDS.get((verb, option.name)) or default_of(option, getattr(values, option.name))
+                command = _flag(option, words)(command)
         return command
 
     return add
+
+
+def options_of_verb(verb: str, own: GenerationOptions, max_context: int) -> GenerationOptions:
+    """A bundle's ``own`` options with the verb's defaults; answers of a chat have no limit but the context, unless the
+    bundle has a ``max_length``."""
+    unlimited: GenerationOverrides = {"max_new_tokens": max_context}
+    return own.override(
+        {**DEFAULTS.get(verb, {}), **(unlimited if verb in DEFAULTS and own.max_length is None else {})}
+    )
 
 
 def given_options() -> dict[str, Any]:
@@ -57,8 +71,8 @@ def default_of(option: Option, value: object) -> str:
     return option.default or ("" if value is None or isinstance(value, bool | tuple | dict) else str(value))
 
 
-def _flag(option: Option, default: object) -> Callable[[F], F]:
-    kind, without = option.kind, default_of(option, default)
+def _flag(option: Option, without: str) -> Callable[[F], F]:
+    kind = option.kind
     switch = isinstance(kind, Switch)
     settings: dict[str, Any] = {"is_flag": True} if switch and "/" not in flag_of(option) else {}
     if switch and flag_of(option).startswith("--no-"):

@@ -26,11 +26,11 @@ def _run(name: str | None, prompt: str | None, model: str | None, hub_names: tup
     if model is not None or hub_names:
         if prompt is not None:
             raise UsageError(f"the model is given twice, as {name!r} and with {'-m' if model else '-hf'}.")
-        talk(model_given(model or "", hub_names), prompt=name, **of_chat)
+        talk(lambda: model_given(model or "", hub_names), prompt=name, **of_chat)
         return
     if name is None:
         raise click.UsageError("Missing argument 'NAME', the model: a name, a path, or -m or -hf.")
-    talk(bundle_to_run(name, given_making()), prompt=prompt, **of_chat)
+    talk(lambda: bundle_to_run(name, given_making()), prompt=prompt, **of_chat)
 
 
 command = GroupedCommand(

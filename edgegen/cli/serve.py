@@ -1,4 +1,4 @@
-"""``edgegen serve``: serve models over HTTP with OpenAI's, Anthropic's and ollama's APIs."""
+"""``edgegen serve``: serve models over HTTP with OpenAI's, Anthropic's, ollama's and llama-server's APIs."""
 
 import os
 from contextlib import ExitStack
@@ -179,7 +179,7 @@ def command(
     log_format: LogFormat,
     max_memory: int | None,
 ) -> None:
-    """Serve models over HTTP with OpenAI's, Anthropic's and ollama's APIs, until Ctrl-C or SIGTERM.
+    """Serve models over HTTP with OpenAI's, Anthropic's, ollama's and llama-server's APIs, until Ctrl-C or SIGTERM.
 
     Only this machine reaches the server, unless --host says otherwise; then clients need an API key.
     """

@@ -271,9 +271,9 @@ class TestTerminal:
         chat.type('"""Tell me')
         chat.expect("...")
         chat.child.send('a story."""\r')
-        chat.expect("(max_new_tokens ended the answer; /set changes it)")
+        chat.expect("(max_new_tokens ended the answer; Enter continues)")
         chat.type("/edit")
-        chat.expect("(max_new_tokens ended the answer; /set changes it)")
+        chat.expect("(max_new_tokens ended the answer; Enter continues)")
         chat.expect(PROMPT)
         chat.child.send("/und\t")
         chat.expect("und")
@@ -284,6 +284,31 @@ class TestTerminal:
         assert chat.leave() == 0
         assert '\n+"""Tell me\n+a story."""\n' in (edgegen_home / HISTORY).read_text()
         assert "\n+/undo\n" in (edgegen_home / HISTORY).read_text()
+
+    def test_enter_continues_an_answer_that_a_limit_ended(self, terminal: type[Terminal], stories: LLM) -> None:
+        said = [{"role": "user", "content": "Tell me a story."}]
+        whole = stories.chat(said, temperature=0, max_new_tokens=24).text
+        chat = terminal("--chat", *GREEDY)
+        chat.type("Tell me a story.")
+        first = chat.expect("(max_new_tokens ended the answer; Enter continues)")
+        chat.type("")
+        second = chat.expect("(max_new_tokens ended the answer; Enter continues)")
+        heard = [" ".join(re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", part).split()) for part in (first, second)]
+        assert whole.split()[-6:] == heard[1].split()[-6:]
+        assert " ".join(whole.split()[:6]) in heard[0]
+        chat.type("/undo")
+        chat.expect("(taken back: Tell me a story.)")  # the two parts are one turn
+        assert chat.leave() == 0
+
+    def test_without_a_limit_an_answer_ends_with_the_context_at_the_latest(
+        self, edgegen: Edgegen, stories: LLM
+    ) -> None:
+        options = ("--temperature", "0", "--min-new-tokens", "500")
+        for verb in (("chat",), ("run", "stories")):
+            done = edgegen(*verb, *options, stdin=b"Once upon a time\n")
+            assert done.returncode == 0, done.stderr
+            told = len(stories.tokenizer.encode(done.stdout.decode())) if stories.tokenizer else 0
+            assert 400 < told <= 512  # which is the context
 
     def test_the_embedded_model_says_what_it_is_and_words_stay_whole(self, terminal: type[Terminal]) -> None:
         chat = terminal("--seed", "7", "-n", "60")

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from edgegen.chat import Message
+from edgegen.chat import Conversation, Message
 from edgegen.cli.repl.commands import COMMANDS, Block, Do, Say, completions, help_text, parse
 from edgegen.cli.repl.dialogue import Chat, Completion, joint
 from edgegen.cli.repl.line_editor import history_in, is_unfinished, unquoted
@@ -75,14 +75,18 @@ class FakeModel:
         """How many messages the next prompts do without."""
         self.asked: list[tuple[Any, GenerationOptions, str]] = []
         """What was asked: the prompt or the messages, the options, and the text that the session held."""
+        self.continued: list[bool] = []
+        """Of each chat, whether its last message was to go on."""
 
     def stream(self, prompt: str, options: GenerationOptions, /, *, session: Session) -> FakeStream:
         return self._answer(prompt, options, session, self.decode(session.ids) + prompt, ())
 
     def stream_chat(
-        self, conversation: Sequence[Message], options: GenerationOptions, /, *, session: Session
+        self, conversation: Sequence[Message] | Conversation, options: GenerationOptions, /, *, session: Session
     ) -> FakeStream:
-        return self._answer([*conversation], options, session, "", conversation)
+        said = conversation.messages if isinstance(conversation, Conversation) else conversation
+        self.continued.append(isinstance(conversation, Conversation) and conversation.continue_final_message)
+        return self._answer([*said], options, session, "", said)
 
     def decode(self, ids: Sequence[int], /) -> str:
         return "".join(map(chr, ids))
@@ -364,7 +368,7 @@ class TestSettings:
 
 class TestChat:
     def test_a_turn_has_the_whole_conversation_and_one_session(self) -> None:
-        model = FakeModel(["Hi", " you"], ["Yes"])
+        model = FakeModel(["Hi", " you"], ["Yes"], reason="stop")
         repl = chat(model, system="Be brief.")
         say(repl, "Hello", "", "  ", "Sure?")
         assert screen_of(repl).answers == "Hi you\nYes\n"
@@ -419,6 +423,45 @@ class TestChat:
         repl = chat(FakeModel(["a"], ["a"]))
         say(repl, "one", "/regen")
         assert any("greedy" in note for note in screen_of(repl).notes)
+
+    def test_enter_continues_what_a_limit_ended(self) -> None:
+        model = FakeModel(["He"], ["llo"], ["!"])
+        talk = chat(model)
+        say(talk, "Hi")
+        assert screen_of(talk).notes == ["(max_new_tokens ended the answer; Enter continues)"]
+        model.reason = "stop"
+        say(talk, "")
+        assert model.asked[1][0] == [user("Hi"), {"role": "assistant", "content": "He"}]
+        assert model.continued == [False, True]
+        assert isinstance(talk.dialogue, Chat)
+        assert talk.dialogue.messages == (user("Hi"), {"role": "assistant", "content": "Hello"})
+        say(talk, "")  # that ended by itself
+        assert len(model.asked) == 2
+
+    @pytest.mark.parametrize("commands", [["/undo"], ["/clear"], ["/undo", "/clear"]])
+    def test_enter_continues_nothing_that_is_gone(self, commands: list[str]) -> None:
+        model = FakeModel(["He"], ["x"])
+        say(chat(model), "Hi", *commands, "")
+        assert len(model.asked) == 1
+
+    def test_enter_continues_no_answer_without_words_and_none_of_a_pipe(self) -> None:
+        model = FakeModel([""], ["x"])
+        say(talk := chat(model), "Hi", "")
+        assert screen_of(talk).notes == ["(max_new_tokens ended the answer; /set changes it)"]
+        assert len(model.asked) == 1
+        model = FakeModel(["He"], ["x"])
+        say(chat(model, interactive=False), "Hi", "")
+        assert len(model.asked) == 1
+
+    def test_a_rest_that_fails_or_is_stopped_leaves_what_was_said(self) -> None:
+        model = FakeModel(["He"], [PromptTooLongError("too long")], [CTRL_C], ["l", CTRL_C])
+        talk = chat(model)
+        say(talk, "Hi")
+        with pytest.raises(PromptTooLongError, match="no longer fits the model's context of 16 tokens"):
+            talk.handle("")
+        say(talk, "", "")
+        assert isinstance(talk.dialogue, Chat)
+        assert talk.dialogue.messages[-1] == {"role": "assistant", "content": "Hel"}
 
     def test_undo_clear_and_system(self) -> None:
         model = FakeModel(["a"], ["b"], ["c"], ["d"])

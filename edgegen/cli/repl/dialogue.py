@@ -5,11 +5,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from edgegen.chat import Message
+from edgegen.chat import Conversation, Message
 from edgegen.errors import PromptTooLongError, SessionError
 from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.generation.session import Session
 from edgegen.options.generation import GenerationOptions
+
+LIMITED = ("length", "time")
+"""Finish reasons of answers that a limit ended."""
 
 
 class Stream(Protocol):
@@ -33,7 +36,7 @@ class Model(Protocol):
 
     def stream(self, prompt: str, options: GenerationOptions, /, *, session: Session) -> Stream: ...
     def stream_chat(
-        self, conversation: Sequence[Message], options: GenerationOptions, /, *, session: Session
+        self, conversation: Sequence[Message] | Conversation, options: GenerationOptions, /, *, session: Session
     ) -> Stream: ...
     def decode(self, ids: Sequence[int], /) -> str: ...
     def check_session(self, session: Session, /) -> None: ...
@@ -51,6 +54,17 @@ class Chat:
             self.system, said = str(said[0].get("content") or ""), said[1:]
         self._said: tuple[Message, ...] = tuple(said)
         self._asked: tuple[Message, ...] = ()
+        self._begun = ""
+        """The beginning of the answer under way, where it is the rest of one."""
+        self._is_cut = self._session.can_continue
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether a limit ended the last answer, and some of it was said."""
+        if not self._is_cut or not self._said:
+            return False
+        last = self._said[-1]
+        return last["role"] == "assistant" and bool(last.get("content"))
 
     @property
     def turns(self) -> int:
@@ -68,7 +82,7 @@ class Chat:
         Raises:
             EdgegenError: as ``LLM.stream_chat``.
         """
-        self._asked = (*self._said, {"role": "user", "content": text})
+        self._asked, self._begun = (*self._said, {"role": "user", "content": text}), ""
         try:
             return self._model.stream_chat((*self._system(), *self._asked), options, session=self._session)
         except PromptTooLongError as error:
@@ -76,10 +90,25 @@ class Chat:
                 raise
             raise _too_long(error, self._model.max_context, begun=bool(self._said)) from None
 
+    def open_rest(self, options: GenerationOptions) -> Stream:
+        """Start the rest of the last answer, which a limit ended; :meth:`keep` joins the two.
+
+        Raises:
+            EdgegenError: as ``LLM.stream_chat``.
+        """
+        *before, last = self._said
+        self._asked, self._begun = tuple(before), str(last.get("content"))
+        conversation = Conversation((*self._system(), *self._said), continue_final_message=True)
+        try:
+            return self._model.stream_chat(conversation, options, session=self._session)
+        except PromptTooLongError as error:
+            raise _too_long(error, self._model.max_context, begun=True) from None
+
     def keep(self, answer: str, result: GenerationResult | None) -> None:
-        """Add the text given to :meth:`open` and its answer; ``result`` is None where Ctrl-C stopped it."""
+        """Add what was given to :meth:`open` and its answer; ``result`` is None where Ctrl-C stopped it."""
         if answer or result:
-            self._said = (*self._asked, {"role": "assistant", "content": answer})
+            self._said = (*self._asked, {"role": "assistant", "content": self._begun + answer})
+            self._is_cut = result is not None and result.finish_reason in LIMITED
 
     def undo(self) -> str | None:
         """Take back the last turn; what the user said, or None if there is no turn."""
@@ -87,26 +116,26 @@ class Chat:
         if last is None:
             return None
         text = self._said[last].get("content")
-        self._said = self._said[:last]
+        self._said, self._is_cut = self._said[:last], False
         self._session.seed = None  # another answer has another seed
         return str(text or "")
 
     def state(self) -> object:
         """The turns, for :meth:`restore`."""
-        return self._said
+        return self._said, self._is_cut
 
     def restore(self, state: Any) -> None:
         """Go back to an earlier :meth:`state`."""
-        self._said = state
+        self._said, self._is_cut = state
 
     def clear(self) -> None:
         """Forget all turns."""
-        self._said, self._session = (), Session()
+        self._said, self._session, self._is_cut = (), Session(), False
 
     def with_model(self, model: Model) -> "Chat":
         """The same conversation with another model, which reads all of it anew."""
         moved = Chat(model, self.system)
-        moved._said = self._said
+        moved._said, moved._is_cut = self._said, self._is_cut
         return moved
 
     def save(self, path: Path) -> None:
@@ -146,6 +175,19 @@ class Completion:
     def turns(self) -> int:
         """How many there are."""
         return len(self._turns)
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether an empty line goes on: always."""
+        return True
+
+    def open_rest(self, options: GenerationOptions) -> Stream:
+        """Start what follows; :meth:`keep` adds it.
+
+        Raises:
+            EdgegenError: as ``LLM.stream``.
+        """
+        return self.open("", options)
 
     @property
     def text(self) -> str:

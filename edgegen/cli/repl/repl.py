@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from edgegen.cli.repl.commands import Do, Say, help_text, parse
-from edgegen.cli.repl.dialogue import Chat, Completion, Dialogue, dialogue_of
+from edgegen.cli.repl.dialogue import LIMITED, Chat, Completion, Dialogue, Stream, dialogue_of
 from edgegen.cli.repl.models import Models, OpenModel
 from edgegen.cli.repl.settings import SETTABLE, option_named, read_thinking, read_value
 from edgegen.cli.session_file import dropped_note
@@ -100,11 +100,17 @@ class Repl:
         elif action.text.strip() or self.is_completion:
             self._answers_again = 0
             self._turn(action.text, self._options)
+        elif self.screen.interactive and self.dialogue.can_continue:
+            self._hear(self.dialogue.open_rest(self._options))
         return True
 
     def _turn(self, text: str, options: GenerationOptions) -> None:
+        self._hear(self.dialogue.open(text, options))
+
+    def _hear(self, opened: Stream) -> None:
+        """Show an answer, and keep it."""
         result: GenerationResult | None = None
-        with self.dialogue.open(text, options) as stream:
+        with opened as stream:
             shown = ""
             try:
                 for chunk in stream:
@@ -133,9 +139,13 @@ class Repl:
             return
         if result is None:
             self.screen.note("(stopped; what was said stays)" if text else "(stopped before the first word)")
-        elif result.finish_reason in ("length", "time"):
-            limit = f"{result.stopped_by or 'max_new_tokens'} ended the answer"
-            self.screen.note(f"({limit}; {'Enter continues' if self.is_completion else '/set changes it'})")
+        elif result.finish_reason in LIMITED:
+            limit, next_step = result.stopped_by or "max_new_tokens", "/set changes it"
+            if limit == "context" and self.is_completion:
+                next_step = "/clear begins anew"
+            elif self.dialogue.can_continue:
+                next_step = "Enter continues"
+            self.screen.note(f"({limit} ended the answer; {next_step})")
         elif not text:
             self.screen.note("(the model ends the text here)")
 
