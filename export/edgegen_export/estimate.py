@@ -33,11 +33,12 @@ from edgegen_export.architecture.tensors import components_of, decoder_tensors, 
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
 from edgegen_export.calibration.proposed_ids import proposed_ids
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
-from edgegen_export.calibration.text import FEW_TOKENS, LENGTH, TOKENS, rows_together
+from edgegen_export.calibration.text import Amount, rows_together
 from edgegen_export.graph.carried import Carried
 from edgegen_export.parity.extent import OF_SMALL, WINDOW, Extent
 from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
 from edgegen_export.quantize.blockwise import stored_bits
+from edgegen_export.quantize.hessian import column_groups
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme, heads_format, of_ternary
 
 REFERENCE_GFLOPS = 100.0
@@ -224,9 +225,10 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     if not recipe.calibrates:
         return parity
     gptq = recipe.method == "gptq"
-    tokens, d = TOKENS if gptq else FEW_TOKENS, config.hidden_size
+    amount, d = Amount.of(sum(map(math.prod, decoder_tensors(config)[0].values()))), config.hidden_size
+    tokens = amount.tokens if gptq else amount.few
     sampling = _bundle_bytes(config, "int8", calibrated=False)
-    length = min(LENGTH, config.max_positions)
+    length = min(amount.length, config.max_positions)
     components = [one for layer in config.layers for one in layer.components]
     fixed = 4 * sum(math.prod(shape) for one in components for shape in one.states(d).values())
     sampling += rows_together(tokens // length, kv * length + fixed) * kv * length
@@ -238,8 +240,13 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     widest = max((one.width for one in config.attentions.values()), default=0)
     shapes = ((one.matrices(d), one.products) for _, one in components_of(config))
     inner = max(found[name][1] for found, products in shapes for modules in products for name in modules)
-    hessians = 4 * (3 * d * d + widest**2 + inner**2) if gptq else 0
+    hessians = 4 * (3 * _products(d) + _products(widest) + _products(inner)) if gptq else 0
     return max(sampling - bundle, store + states + hessians - bundle, store + parity, 0)
+
+
+def _products(columns: int) -> int:
+    """Numbers of a Hessian."""
+    return sum((group.stop - group.start) ** 2 for group in column_groups(columns))
 
 
 def _stored_blocks(config: DecoderConfig) -> int:

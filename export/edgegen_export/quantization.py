@@ -16,9 +16,8 @@ from edgegen.errors import UsageError, one_or_list
 from edgegen.system import retry_in_use, trim_memory
 from edgegen_export.calibration.moves import Moves
 from edgegen_export.calibration.text import (
-    FEW_TOKENS,
     SAMPLED,
-    TOKENS,
+    Amount,
     Boundaries,
     CalibrationText,
     read_text,
@@ -121,7 +120,8 @@ def prepare(
     for warning in plan.warnings:
         progress.warn(warning)
     if plan.calibrate is not None:
-        tokens = TOKENS if recipe.method == "gptq" else FEW_TOKENS
+        amount = Amount.of(source.facts.model.parameters)
+        tokens = amount.tokens if recipe.method == "gptq" else amount.few
         given = None if options.calibration is None else _text_of(options.calibration, source, vocabulary, tokens)
         progress.stage(FINGERPRINT)
         facts = [source.identity, asdict(recipe), dict(settings), "" if given is None else given.ids.tolist()]
@@ -153,7 +153,7 @@ def _for_scales(ids: NDArray[np.int64], source: ModelSource) -> NDArray[np.int64
     """Windows of the calibration text ids [rows, t] that the int8 cache is calibrated on. Without rotary positions they
     cover all positions, as far as a few can: rows come again, then, for another place."""
     length = ids.shape[1]
-    windows = max(1, FEW_TOKENS // length)
+    windows = max(1, Amount.of(source.facts.model.parameters).few // length)
     if not source.facts.rotary:
         windows = max(windows, min(_MOST_WINDOWS, -(-source.facts.model.max_context // length)))
     return np.resize(ids, (windows, length))
@@ -175,7 +175,8 @@ def _text_of(file: Path, source: ModelSource, vocabulary: Path | None, tokens: i
     if vocabulary is None:
         raise UsageError("a calibration text needs a tokenizer, and the checkpoint has none: leave the text out")
     model = source.facts.model
-    return read_text(file, read_tokenizer(vocabulary), model.vocab_size, model.max_context, tokens)
+    row = Amount.of(model.parameters).length
+    return read_text(file, read_tokenizer(vocabulary), model.vocab_size, model.max_context, tokens, row)
 
 
 def _own_text(
@@ -192,7 +193,8 @@ def _own_text(
     progress.stage(SAMPLING)
     with sampling_runner(source, scratch) as runner:
         kv, boundaries = source.facts.kv, Boundaries.of(settings, source.facts.model.vocab_size)
-        text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance, kv.bytes_per_row)
+        row = Amount.of(source.facts.model.parameters).length
+        text = sample_text(runner, kv.bytes_per_token, boundaries, tokens, progress.advance, kv.bytes_per_row, row)
         del runner  # has files mapped, and Windows removes them only then
     partial = kept.with_suffix(".partial.npy")
     np.save(partial, text.ids)

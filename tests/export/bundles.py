@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +17,8 @@ from edgegen.model.interfaces import Cache, Runner, make_runner
 from edgegen.model.loading import open_runner
 from edgegen.model.ort_session import Binding, OneSession, RunSwitch
 from edgegen.options.engine import EngineOptions
-from edgegen_export import quantization
-from edgegen_export.calibration.text import FEW_TOKENS
+from edgegen_export.calibration import text as calibration_text
+from edgegen_export.calibration.text import OF_SMALL
 from edgegen_export.parity import extent
 from edgegen_export.parity.extent import Extent
 from edgegen_export.pipeline import export
@@ -68,7 +69,7 @@ def compared_on(text: Extent) -> Generator[None]:
 def little_calibration() -> Generator[None]:
     """Exports to int4 meanwhile are calibrated on an eighth of their text, for tests of what comes after that."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantization, "TOKENS", FEW_TOKENS)
+        patch.setattr(calibration_text, "OF_SMALL", replace(OF_SMALL, tokens=OF_SMALL.few))
         yield
 
 

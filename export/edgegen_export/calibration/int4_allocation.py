@@ -19,8 +19,9 @@ from edgegen_export.calibration.sensitivity import Change, Sensitivity, embeddin
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
-from edgegen_export.quantize.blockwise import Blocks, Floats, block_size_for
-from edgegen_export.quantize.gptq import gptq, inverse_factor
+from edgegen_export.quantize.blockwise import Blocks, block_size_for
+from edgegen_export.quantize.gptq import gptq
+from edgegen_export.quantize.hessian import Hessian, factors_of
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS, NARROW
 from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
@@ -109,7 +110,7 @@ class Int4Allocation:
                         self._probe.branch((name, form), run)
             trim_memory()
 
-    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Hessian | None) -> Decision:
         """The formats that the budget allows."""
         assert head_hessian is not None
         smoothed, tied_head = self._reference.with_tensors(tensors), self._config.tied_head
@@ -117,11 +118,10 @@ class Int4Allocation:
             self._measure(smoothed)
         hessians, blocks = {"head": head_hessian}, dict[Change, Blocks]()
         if tied_head:
-            looked_up = _unit(len(head_hessian), LOOKED_UP * float(np.diag(head_hessian).mean()))
-            hessians = {"embed": head_hessian + looked_up}
+            hessians = {"embed": head_hessian.added_to_diagonal(LOOKED_UP)}
         else:
             # Rows that are looked up are not multiplied: one of their errors is as bad as another.
-            hessians["embed"] = _unit(tensors["embed.weight"].shape[1])
+            hessians["embed"] = Hessian.unit(tensors["embed.weight"].shape[1])
         for name, hessian in hessians.items():
             forms = self._budget.ladder_of(name, recipe.format_of(name))
             blocks |= self._quantized(name, tensors[f"{name}.weight"], forms, hessian)
@@ -134,24 +134,20 @@ class Int4Allocation:
         chosen = self._budget.spent(self._ladders, costs, recipe)
         return Decision(chosen, (_NARROW_WARNING,) if set(NARROW).intersection(chosen.values()) else ())
 
-    def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Floats) -> dict[Change, Blocks]:
+    def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Hessian) -> dict[Change, Blocks]:
         """The matrix in each of the ladder's formats but the last, stored unless it was by an earlier try."""
         self._ladders[name] = forms
         found = {form: self._store.get(name, form) for form in forms[:-1]}
         block_size = block_size_for(weight.shape[1], forms[0].block_size)
-        factor = inverse_factor(hessian, block_size) if None in found.values() else None
+        factors = factors_of(hessian, block_size) if None in found.values() else None
 
         def quantized(form: MatrixFormat) -> Blocks:
             # In files, for codes of the embedding are as many as those of some layers together.
             if (stored := found[form]) is not None:
                 return replace(stored, codes=self._scratch.kept(stored.codes))
-            assert factor is not None
-            made = gptq(weight, factor, form.bits, block_size, symmetric=form.symmetric, scratch=self._scratch)
+            assert factors is not None
+            made = gptq(weight, factors, form.bits, block_size, symmetric=form.symmetric, scratch=self._scratch)
             self._store.put(name, form, made)
             return made
 
         return {(name, form): blocks for form, blocks in zip(found, in_threads(quantized, found, 2), strict=True)}
-
-
-def _unit(columns: int, value: float = 1.0) -> Floats:
-    return np.float32(value) * np.eye(columns, dtype=np.float32)

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
+from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, probe_ids
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.calibration.trial import Ids, Trial, rounded_plainly
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import block_size_for, stored_bits
+from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import FLOATS, SMALL
 from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
@@ -59,7 +60,7 @@ class Int8Refinement:
 
     def add(self, matrix: LayerMatrix) -> None: ...
 
-    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Hessian | None) -> Decision:
         matrices = [layer_matrices(self._config, i) for i in range(self._config.num_layers)]
         smoothed = self._reference.with_tensors(tensors)
         found = refine(Trial(tensors, smoothed, matrices, self._ids, recipe, self._config.tied_head, self._scratch))

@@ -25,20 +25,17 @@ from edgegen_export.calibration.moves import Moves
 from edgegen_export.graph.fused import fused_name, fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
+from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Smoothed, head_pair, layer_pairs, smoothed
 from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
-from edgegen_export.threads import in_threads
 
 ROWS, ROWS_FOR_HESSIANS = 2, 4
 """Rows of the calibration text that are run together: few take little memory, many touch a Hessian less often."""
 
 SAMPLES = 16
 """Inputs kept of each row, to see what rounding them costs, and the keys they make."""
-
-_HESSIAN_ROWS = 384
-"""Rows of a Hessian that are computed at once; what is below its diagonal is not."""
 
 _HEAD_ROWS = 4096
 """Rows of the head on which the rounding of its inputs is judged."""
@@ -49,14 +46,13 @@ Floats = NDArray[np.float32]
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerMatrix:
     """A matrix of ``layer`` by its fused ``name``, smoothed; ``form``: the format whose blocks its inputs bear;
-    ``hessian``: the upper triangle of ``x.T @ x`` of its inputs, where wanted; ``changed``: the layer's tensors that
-    smoothing changed."""
+    ``hessian``: that of its inputs, where wanted; ``changed``: the layer's tensors that smoothing changed."""
 
     layer: int
     name: str
     weight: LazyTensor
     form: MatrixFormat
-    hessian: Floats | None
+    hessian: Hessian | None
     changed: Mapping[str, LazyTensor]
 
 
@@ -141,8 +137,8 @@ class LayerWalk:
             on_layer(done, len(config.passes))
         self._states = before[config.num_layers]
 
-    def head(self) -> Floats | None:
-        """Smooth the final norm, and find the head's format; returns ``x.T @ x`` of what the head takes, where wanted.
+    def head(self) -> Hessian | None:
+        """Smooth the final norm, and find the head's format; returns the Hessian of what the head takes, where wanted.
         To be called behind the last layer."""
         pair, reference, recipe = head_pair(self._config), self._reference, self._recipe
         module = "embed" if self._config.tied_head else "head"
@@ -193,7 +189,7 @@ class LayerWalk:
             del y, tapped  # or the next rows' come on top
 
     def _inputs(self, columns: int) -> "_Inputs":
-        hessian = self._scratch.empty((columns, columns)) if self._hessians else None
+        hessian = Hessian.zeros(columns, self._scratch) if self._hessians else None
         return _Inputs(hessian, np.zeros(columns, np.float32))
 
     def _smooth(
@@ -221,10 +217,9 @@ def _started_early(config: DecoderConfig) -> set[int]:
 
 @dataclass(slots=True)
 class _Inputs:
-    """Of what one matrix takes: the greatest magnitude of each channel, some of it, and where wanted the upper triangle
-    of ``x.T @ x``."""
+    """Of what one matrix takes: the greatest magnitude of each channel, some of it, and where wanted the Hessian."""
 
-    hessian: Floats | None
+    hessian: Hessian | None
     largest: Floats
     samples: list[Floats] = field(default_factory=list[Floats])
 
@@ -233,26 +228,14 @@ class _Inputs:
         np.maximum(self.largest, np.abs(x).max(axis=0), out=self.largest)
         self.samples.append(x[:: max(1, len(x) // (SAMPLES * rows))].copy())
         if self.hessian is not None:
-            _add_products(self.hessian, x)
+            self.hessian.add(x)
 
     def divide(self, factors: Floats) -> None:
         self.largest /= factors
         for sample in self.samples:
             sample /= factors
         if self.hessian is not None:
-            self.hessian /= factors
-            self.hessian /= factors[:, None]
-
-
-def _add_products(hessian: Floats, x: Floats) -> None:
-    """Add the upper triangle of ``x.T @ x``, some rows at a time, for x [n, k]."""
-
-    def add(first: int) -> None:
-        last = first + _HESSIAN_ROWS
-        hessian[first:last, first:] += x[:, first:last].T @ x[:, first:]
-
-    for _ in in_threads(add, range(0, len(hessian), _HESSIAN_ROWS)):
-        pass
+            self.hessian.divide(factors)
 
 
 def _refuse_not_finite(*arrays: Floats) -> None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import matrices_around
-from edgegen_export.calibration.layer_walk import Floats, LayerMatrix, layer_matrices
+from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.graph.fused import fused_name, parts
 from edgegen_export.graph.layerwise_model import LayerRun
+from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
 from edgegen_export.tensors.lazy import LazyTensor
@@ -31,7 +32,7 @@ class KeepPrequantized:
 
     def add(self, matrix: LayerMatrix) -> None: ...
 
-    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Hessian | None) -> Decision:
         return Decision()
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
-from edgegen_export.calibration.layer_walk import Floats, LayerMatrix
+from edgegen_export.calibration.layer_walk import LayerMatrix
 from edgegen_export.graph.layerwise_model import LayerRun
+from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.tensors.lazy import LazyTensor
 
 
@@ -35,7 +36,7 @@ class Strategy(Protocol):
         """Take a matrix of that layer."""
         ...
 
-    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Floats | None) -> Decision:
-        """``tensors``: smoothed; ``recipe``: with the formats that inputs bear; ``head_hessian``: ``x.T @ x`` of what
-        the head takes, where Hessians are wanted."""
+    def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Hessian | None) -> Decision:
+        """``tensors``: smoothed; ``recipe``: with the formats that inputs bear; ``head_hessian``: that of what the
+        head takes, where Hessians are wanted."""
         ...

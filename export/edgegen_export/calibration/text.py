@@ -17,10 +17,8 @@ from edgegen.model.interfaces import Runner
 from edgegen.sampling.random_numbers import uniform
 from edgegen.system import read_regular_text
 from edgegen.tokenizer import Tokenizer
+from edgegen_export.parity.extent import LARGE, LARGER
 
-TOKENS, FEW_TOKENS = 8192, 1024
-"""For Hessians, and for magnitudes alone."""
-LENGTH = 256
 SAMPLED = "sampled from the model"
 ROWS_TOGETHER = 32
 CACHE_BYTES = 2 << 30
@@ -30,6 +28,26 @@ _BLOCK = 1024
 """Ids whose probabilities are summed first, to find the one that is drawn."""
 
 Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much text a model is calibrated on, in rows of ``length`` tokens: ``tokens`` for Hessians, ``few`` for
+    magnitudes alone. Sampling a token, running it and its part of Hessians takes time for each parameter."""
+
+    tokens: int
+    few: int
+    length: int
+
+    @classmethod
+    def of(cls, parameters: int) -> "Amount":
+        """That of a model of so many parameters."""
+        return OF_SMALL if parameters < LARGE else OF_LARGE if parameters < LARGER else OF_LARGER
+
+
+OF_SMALL = Amount(tokens=8192, few=1024, length=256)
+OF_LARGE = Amount(tokens=4096, few=1024, length=256)
+OF_LARGER = Amount(tokens=2048, few=512, length=128)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,13 +82,15 @@ class Boundaries:
         return self.begin if token in self.ends and token != self.begin else None
 
 
-def read_text(path: Path, tokenizer: Tokenizer, vocab_size: int, max_context: int, tokens: int) -> CalibrationText:
-    """The first ids of a text file, in rows.
+def read_text(
+    path: Path, tokenizer: Tokenizer, vocab_size: int, max_context: int, tokens: int, row: int = OF_SMALL.length
+) -> CalibrationText:
+    """The first ids of a text file, in rows of ``row``.
 
     Raises:
         UsageError: it cannot be read as UTF-8, or is shorter than one row.
     """
-    length = min(LENGTH, max_context)
+    length = min(row, max_context)
     try:
         text = read_regular_text(path, 64 * tokens)  # ids spell some characters each; no more is looked at
     except (OSError, ValueError) as error:
@@ -89,12 +109,13 @@ def sample_text(
     tokens: int,
     on_progress: Callable[[int, int], None],
     bytes_per_row: int = 0,
+    row: int = OF_SMALL.length,
 ) -> CalibrationText:
     """Rows sampled from ``runner``'s model at temperature 1, with fixed seeds. Behind an end id a new one starts.
 
-    ``bytes_per_token``: of the KV cache; ``bytes_per_row``: of fixed states.
+    ``bytes_per_token``: of the KV cache; ``bytes_per_row``: of fixed states; ``row``: tokens of one.
     """
-    length = min(LENGTH, runner.max_context)
+    length = min(row, runner.max_context)
     rows = -(-tokens // length)
     together = rows_together(rows, bytes_per_token * length + bytes_per_row)
     ids, cache = np.empty((rows, length), np.int64), runner.new_cache()

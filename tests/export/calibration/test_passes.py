@@ -27,6 +27,7 @@ from edgegen_export.graph.fused import fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.block_store import BlockStore
+from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import CALIBRATED, FOUR_BITS, ROUNDED, Scheme
 from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
@@ -88,10 +89,14 @@ def walked(config: DecoderConfig, tensors: dict[str, LazyTensor], folder: Path) 
     found: dict[str, Array] = {}
     for one in walk.matrices(IDS, unseen, unheard):
         assert one.hessian is not None
-        found[one.name] = one.hessian.copy()
+        found[one.name] = _squares(one.hessian)
     head = walk.head()
     assert head is not None
-    return {**found, "head": head}
+    return {**found, "head": _squares(head)}
+
+
+def _squares(hessian: Hessian) -> Array:
+    return np.array(hessian.squares)
 
 
 def unseen(run: LayerRun) -> None: ...

@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from edgegen.errors import UsageError
 from edgegen.model.interfaces import Runner
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.calibration.text import LENGTH, Boundaries, read_text, sample_text
+from edgegen_export.calibration.text import OF_SMALL, Amount, Boundaries, read_text, sample_text
+from edgegen_export.parity.extent import LARGE, LARGER
 from tests.runtime.models import byte_tokenizer
+
+LENGTH = OF_SMALL.length
 
 NextLogits = Callable[[int], NDArray[np.float32]]
 
@@ -126,3 +129,15 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes | 
         path.write_bytes(content)
     with pytest.raises(UsageError, match=reason):
         read_text(path, tokenizer, 260, 64, tokens=256)
+
+
+def test_large_models_are_calibrated_on_less_text() -> None:
+    assert Amount.of(LARGE - 1) == Amount(tokens=8192, few=1024, length=256)
+    assert Amount.of(LARGE) == Amount.of(LARGER - 1) == Amount(tokens=4096, few=1024, length=256)
+    assert Amount.of(LARGER) == Amount(tokens=2048, few=512, length=128)
+
+
+def test_rows_are_as_long_as_asked_for() -> None:
+    runner = cast(Runner[Any], FakeRunner(lambda _: np.zeros(5, np.float32)))
+    text = sample_text(runner, 1, Boundaries(None, frozenset()), 512, lambda done, total: None, row=128)
+    assert text.ids.shape == (4, 128)

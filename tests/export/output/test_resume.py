@@ -129,17 +129,18 @@ import os, signal, sys
 from pathlib import Path
 from edgegen_export.pipeline import export
 from edgegen_export.progress import Silent
-from edgegen_export import quantization
+from dataclasses import replace
+from edgegen_export.calibration import text
 
 class KillAtTheSecondLayer(Silent):
     quantizing = False
-    def stage(self, text):
-        self.quantizing = text == "quantizing"
+    def stage(self, name):
+        self.quantizing = name == "quantizing"
     def advance(self, done, total):
         if self.quantizing and done == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-quantization.TOKENS = quantization.FEW_TOKENS  # as in the other process
+text.OF_SMALL = replace(text.OF_SMALL, tokens=text.OF_SMALL.few)  # as in the other process
 export(sys.argv[1], Path(sys.argv[2]), scheme="int4", progress=KillAtTheSecondLayer())
 """
 

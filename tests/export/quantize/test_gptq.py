@@ -7,8 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen_export.quantize.blockwise import Blocks, as_stored, round_rows
-from edgegen_export.quantize.gptq import DAMPING, gptq, inverse_factor
+from edgegen_export.quantize.gptq import gptq
+from edgegen_export.quantize.hessian import DAMPING, MOST_IN_GROUP, Hessian, column_groups, factors_of
 from edgegen_export.quantize.scale_search import search_scales
+from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 
 Array = NDArray[np.float32]
@@ -26,8 +28,8 @@ def matrix(rows: int, columns: int, seed: int = 1) -> Array:
 
 
 def quantized(weight: Array, hessian: Array, block_size: int = 32, *, symmetric: bool) -> Blocks:
-    factor = inverse_factor(hessian, block_size)
-    return gptq(LazyTensor.from_array(weight), factor, 4, block_size, symmetric=symmetric)
+    factors = factors_of(Hessian([hessian]), block_size)
+    return gptq(LazyTensor.from_array(weight), factors, 4, block_size, symmetric=symmetric)
 
 
 def loss(weight: Array, values: Array, x: Array) -> float:
@@ -71,6 +73,60 @@ def test_gptq_beats_rounding_on_seen_and_unseen_inputs(symmetric: bool) -> None:
     plain = round_rows(weight, 4, 32).values()
     for x in (seen, others):
         assert loss(weight, found, x) < 0.75 * loss(weight, plain, x)
+
+
+def test_columns_of_wide_matrices_are_parted_into_equal_groups() -> None:
+    for columns in (20, MOST_IN_GROUP, MOST_IN_GROUP + 1, 4864, 8960, 11008, 18944, 50_001):
+        groups = column_groups(columns)
+        assert [group.start for group in groups] == [0, *(group.stop for group in groups[:-1])]
+        assert groups[-1].stop == columns
+        assert all(group.stop - group.start <= MOST_IN_GROUP for group in groups)
+        assert all(group.stop % 64 == 0 for group in groups[:-1])
+    assert [group.stop for group in column_groups(8960)] == [2240, 4480, 6720, 8960]
+
+
+def test_groups_of_columns_are_rounded_as_matrices_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgegen_export.quantize.hessian.MOST_IN_GROUP", 128)
+    x, weight = inputs(320), matrix(9, 320)
+    hessian = Hessian.zeros(320, Scratch())
+    hessian.add(x[:200])
+    hessian.add(x[200:])
+    assert [len(square) for square in hessian.squares] == [128, 128, 64]
+    found = gptq(LazyTensor.from_array(weight), factors_of(hessian, 32), 4, 32, symmetric=False)
+    for first, last in ((0, 128), (128, 256), (256, 320)):
+        part = Hessian.zeros(last - first, Scratch())
+        part.add(x[:200, first:last])
+        part.add(x[200:, first:last])
+        alone = gptq(LazyTensor.from_array(weight[:, first:last].copy()), factors_of(part, 32), 4, 32, symmetric=False)
+        np.testing.assert_allclose(found.values()[:, first:last], alone.values(), atol=1e-5)
+
+
+def test_factors_are_those_of_the_damped_hessian() -> None:
+    x = inputs(600, count=5000)
+    (factor,) = factors_of(Hessian([np.triu(x.T @ x)]), 32)
+    upper = factor.upper.astype(np.float64)
+    whole = x.astype(np.float64).T @ x
+    whole += DAMPING * np.diagonal(whole).mean() * np.eye(600)
+    assert (np.tril(upper, -1) == 0).all()
+    np.testing.assert_allclose((upper @ upper.T)[:600, :600], whole, atol=1e-5 * np.abs(whole).max())
+    for corner, first in zip(factor.corners, range(0, len(upper), 128), strict=True):
+        own = upper[first : first + 128, first : first + 128]
+        np.testing.assert_allclose(corner @ own, np.eye(len(own)), atol=1e-4)
+
+
+def test_few_inputs_tell_less_of_how_columns_depend_on_each_other() -> None:
+    """On inputs that were not seen, what is kept of the products costs less than to believe all of them."""
+    seen, others, weight = inputs(128, count=160), inputs(128, count=900)[160:], matrix(40, 128)
+    few = Hessian.zeros(128, Scratch())
+    few.add(seen)
+    assert few.kept(128) == pytest.approx(640 / 768)
+    lost = [
+        loss(weight, gptq(LazyTensor.from_array(weight), factors_of(one, 32), 4, 32, symmetric=False).values(), others)
+        for one in (few, Hessian(few.squares))
+    ]
+    assert lost[0] < lost[1]
+    few.add(inputs(128, count=1000))
+    assert few.kept(128) == 1.0
 
 
 def test_zeros_of_their_own_help_blocks_that_are_not_centred() -> None:
