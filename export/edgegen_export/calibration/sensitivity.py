@@ -27,7 +27,7 @@ Change = tuple[str, MatrixFormat]
 Place = tuple[Change, int]
 """A change, and the layer of which it is one; -1 where it is of no layer."""
 
-_PROBE_TOKENS = 128
+_PROBE_TOKENS = 64
 """Of one row of the calibration text, on which matrices are measured alone at least."""
 
 MEASURED_LAYERS = 5
