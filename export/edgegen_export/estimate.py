@@ -33,6 +33,7 @@ from edgegen_export.architecture.tensors import components_of, decoder_tensors, 
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
 from edgegen_export.calibration.proposed_ids import proposed_ids
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
+from edgegen_export.calibration.text import OF_SMALL as OF_SMALL_TEXT
 from edgegen_export.calibration.text import Amount, rows_together
 from edgegen_export.graph.carried import Carried
 from edgegen_export.parity.extent import OF_SMALL, WINDOW, Extent
@@ -46,10 +47,14 @@ REFERENCE_GFLOPS = 100.0
 
 _PLAIN = {KV_SCALES: 16.0, COMPARING: 61.0}
 _COSTS: dict[Scheme, dict[str, float]] = {
-    "int8": {FINGERPRINT: 8.0, SAMPLING: 50.0, SMOOTHING: 170.0, KV_SCALES: 29.0, COMPARING: 61.0},
-    "int4": {FINGERPRINT: 8.0, SAMPLING: 160.0, QUANTIZING: 610.0, KV_SCALES: 28.0, COMPARING: 61.0},
+    "int8": {FINGERPRINT: 8.0, SMOOTHING: 170.0, KV_SCALES: 29.0, COMPARING: 61.0},
+    "int4": {FINGERPRINT: 8.0, QUANTIZING: 260.0, KV_SCALES: 28.0, COMPARING: 61.0},
 }
 """Seconds per billion parameters of each stage, where weights are calibrated: ``python -m bench.exports``."""
+_QUANTIZED_TOKEN = 0.017
+"""The same of each token of the calibration text, while it is quantized on: running the model, and Hessians."""
+_SAMPLED_STEP, _SAMPLED_TOKEN = 0.134, 0.0154
+"""The same of each step of sampling, which reads the weights, and of each row in it."""
 _WRITING = 11.0
 
 _MEMORY, _TENSORS_IN_MEMORY = 150_000_000, {"rounding": 1, "gptq": 2}
@@ -97,7 +102,7 @@ def estimate(
     required, _ = decoder_tensors(config)
     parameters = sum(map(math.prod, required.values()))
     recipe = of_ternary(scheme) if config.ternary else (ROUNDED if fast else CALIBRATED)[scheme]
-    costs = dict(_COSTS[scheme] if recipe.calibrates else _PLAIN)
+    costs = _calibrating(config, scheme, parameters) if recipe.calibrates else dict(_PLAIN)
     extent, computed = Extent.of(parameters), parameters + _repeated(config)
     parity = costs.pop(COMPARING) * extent.windows * extent.length / (OF_SMALL.windows * OF_SMALL.length)
     factor = REFERENCE_GFLOPS / gflops * computed / 1e9
@@ -111,6 +116,22 @@ def estimate(
         of_head = _head_bytes(head, scheme)
         bundle, running = bundle + of_head, running + of_head + _running_head_bytes(head)
     return Estimate(seconds, memory, bundle, scratch, running)
+
+
+def _calibrating(config: DecoderConfig, scheme: Scheme, parameters: int) -> dict[str, float]:
+    """The costs of an export that calibrates, stage by stage in their order."""
+    amount, costs = Amount.of(parameters), dict(_COSTS[scheme])
+    kv = 4 * sum(config.attentions[i].kept for i in config.cached_layers)
+    tokens = amount.tokens if QUANTIZING in costs else amount.few
+    length = min(amount.length, config.max_positions)
+    rows = -(-tokens // length)
+    steps = -(-rows // rows_together(rows, max(1, kv * length))) * length
+    sampling = _SAMPLED_STEP * steps + _SAMPLED_TOKEN * rows * length
+    if QUANTIZING in costs:
+        costs[QUANTIZING] += _QUANTIZED_TOKEN * tokens
+    else:
+        costs[SMOOTHING] *= (1 + tokens / OF_SMALL_TEXT.few) / 2
+    return {FINGERPRINT: costs.pop(FINGERPRINT), SAMPLING: sampling, **costs}
 
 
 @cache
