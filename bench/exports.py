@@ -30,6 +30,8 @@ from edgegen_export.quantize.recipe import Scheme
 ALL_SHAPES = {
     **SHAPES,
     "T": Named("TinyLlama, 1.1B parameters", LlamaShape(22, 2048, 32, 4, 5632, 32000, 2048)),
+    "Q1.5B": Named("Qwen2.5-1.5B", LlamaShape(28, 1536, 12, 2, 8960, 151936, 4096, "qwen2", 1e6, 1e-6)),
+    "Q3B": Named("Qwen2.5-3B", LlamaShape(36, 2048, 16, 2, 11008, 151936, 4096, "qwen2", 1e6, 1e-6)),
     "G24": Named("GPT-2 small with 24 layers", Shape(layers=24)),
     "G48": Named("GPT-2 small with 48 layers", Shape(layers=48)),
 }
