@@ -143,6 +143,23 @@ def test_ends_of_turns_end_a_text_too(tmp_path: Path) -> None:
     assert "eos_token_id" not in opened(tmp_path, tokenizer__ggml__eos_token_id=None).config
 
 
+@pytest.mark.parametrize(
+    ("tokens", "kinds", "ends"),
+    [
+        (["<|endoftext|>", "a", "<|im_end|>"], [3, 1, 3], [2, 0]),
+        (["<|endoftext|>", "a", "<|im_end|>"], [1, 1, 3], 2),  # a word like any other
+        (["<|end|>", "a", "<|return|>", "<|call|>"], [3, 1, 3, 3], [2, 3]),  # <|end|> ends a part of an answer
+        (["<|end|>", "a", "b"], [3, 1, 3], [2, 0]),
+    ],
+)
+def test_control_tokens_end_a_text_as_in_llama_cpp(
+    tmp_path: Path, tokens: list[str], kinds: list[int], ends: int | list[int]
+) -> None:
+    """Files name one end, where generation configs have several."""
+    config = opened(tmp_path, tokenizer__ggml__tokens=tokens, tokenizer__ggml__token_type=kinds).config
+    assert config["eos_token_id"] == ends
+
+
 def test_a_head_that_copies_the_embedding_is_tied(tmp_path: Path) -> None:
     head = [Raw("output.weight", (8, 3))]
     copy = np.arange(24, dtype="<f4")

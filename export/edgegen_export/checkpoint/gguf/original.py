@@ -26,6 +26,13 @@ _DRAFT_INPUT = "nextn.eh_proj.weight"
 """What every layer that proposes further tokens has."""
 _BOS, _PAD = "bos_token_id", "padding_token_id"
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, of a turn, of a message
+_ENDING = frozenset(
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> "
+    "<EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos>".split()
+)
+"""Control tokens that end a text in llama.cpp, whichever of them the metadata name."""
+_CONTROL = 3
+"""The type of control tokens."""
 
 
 class Original(NamedTuple):
@@ -203,11 +210,25 @@ def _is_tied(tensors: Mapping[str, LazyTensor]) -> bool:
 
 
 def _token_ids(gguf: GgufFile) -> dict[str, Any]:
-    """bos, eos and pad; where a turn ends with a token of its own, eos is a list."""
+    """bos, eos and pad; eos is a list where several tokens end a text, those included that llama.cpp knows by name."""
     given = {key: gguf.metadata.get(f"tokenizer.ggml.{key}") for key in (_BOS, _PAD, *_ENDS)}
     wrong = [f"tokenizer.ggml.{key} is {value!r}" for key, value in given.items() if type(value) not in (int, NoneType)]
     if wrong:
         raise CheckpointError(f"{gguf.path}: the id of a token is a whole number: {one_or_list(wrong)}")
     ids = {name: given[key] for name, key in (("bos_token_id", _BOS), ("pad_token_id", _PAD)) if given[key] is not None}
     ends = list(dict.fromkeys(given[key] for key in _ENDS if given[key] is not None))
+    if ends:
+        ends += [token_id for token_id in _ends_by_name(gguf) if token_id not in ends]
     return ids | ({"eos_token_id": ends if len(ends) > 1 else ends[0]} if ends else {})
+
+
+def _ends_by_name(gguf: GgufFile) -> list[int]:
+    """The control tokens that end a text by their names; with ``<|return|>``, ``<|end|>`` ends a part of it only."""
+    tokens, kinds = (gguf.metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
+    if not (isinstance(tokens, list) and isinstance(kinds, list)):
+        return []
+    pairs = enumerate(zip(cast("list[Any]", tokens), cast("list[Any]", kinds), strict=False))
+    found = {text: token_id for token_id, (text, kind) in pairs if kind == _CONTROL and text in _ENDING}
+    if "<|return|>" in found:
+        found.pop("<|end|>", None)
+    return [*found.values()]
