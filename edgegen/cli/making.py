@@ -8,7 +8,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,12 +16,9 @@ from edgegen.bundle.hub_name import HubReference, pulled_name
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.export import export_for_here, needs_for_here, source_name
 from edgegen.cli.pull import is_there, near_names, scheme_of
-from edgegen.cli.scheme_flags import SCHEMES
+from edgegen.cli.scheme_flags import SCHEMES, Scheme
 from edgegen.errors import EdgegenError, UsageError
 from edgegen.system import locked, trim_memory, use_one_blas_thread
-
-if TYPE_CHECKING:
-    from edgegen_export.quantize.recipe import Scheme
 
 _POLL_S = 0.2
 

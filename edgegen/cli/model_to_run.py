@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -13,12 +13,9 @@ from edgegen.bundle.hub_name import is_hub_address
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.grouped_help import HelpGroup, in_group
 from edgegen.cli.hub_flag import hub_flag
-from edgegen.cli.scheme_flags import SCHEMES, chosen_scheme
+from edgegen.cli.scheme_flags import SCHEMES, Scheme, chosen_scheme
 from edgegen.errors import BundleNotFoundError, UsageError
 from edgegen.system import expand_user, use_one_blas_thread
-
-if TYPE_CHECKING:
-    from edgegen_export.quantize.recipe import Scheme
 
 MODEL_HELP = "Bundle, GGUF file, checkpoint."
 

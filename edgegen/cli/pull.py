@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,12 +18,9 @@ from edgegen.cli.catalogue import table
 from edgegen.cli.export import export_for_here, source_flags
 from edgegen.cli.hub_flag import hub_flag
 from edgegen.cli.progress_lines import ProgressLines
-from edgegen.cli.scheme_flags import chosen_scheme, scheme_flags
+from edgegen.cli.scheme_flags import Scheme, chosen_scheme, scheme_flags
 from edgegen.errors import HubError, UsageError, did_you_mean
 from edgegen.system import expand_user
-
-if TYPE_CHECKING:
-    from edgegen_export.quantize.recipe import Scheme
 
 VERIFYING = "verifying"
 """The stage of ``--progress json`` in which the bundle's files are compared with their hashes."""

@@ -1,12 +1,12 @@
 """``--int8``, ``--int4``, ``--fp16``, ``--fp32`` and ``--fast``: how the weights of a bundle are stored."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from edgegen_export.quantize.recipe import Scheme
+Scheme = Literal["int8", "int4", "fp16", "fp32"]
+"""How weights are stored."""
 
 SCHEMES: "tuple[Scheme, ...]" = ("int8", "int4", "fp16", "fp32")
 """The one that is made without a flag first."""
