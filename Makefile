@@ -54,6 +54,7 @@ long: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m tests.long.fail_writes
 	$(BIN)/python -m tests.long.fuzz_bundles
 	$(BIN)/python -m tests.long.fuzz_checkpoints
+	$(BIN)/python -m tests.long.fuzz_tokenizers
 	$(BIN)/python -m tests.long.soak
 	$(BIN)/python -m tests.long.soak_server
 

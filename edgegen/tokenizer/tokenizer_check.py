@@ -50,7 +50,7 @@ _PRE_TOKENIZERS = (
     "Whitespace",
     "WhitespaceSplit",
 )
-_DECODERS = ("BPEDecoder", "ByteFallback", "ByteLevel", "CTC", "Fuse", "Metaspace", "WordPiece")
+_DECODERS = ("ByteFallback", "ByteLevel", "Fuse", "Metaspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,15 @@ def _decoder_growth(step: _Step) -> float:
             if step.get("stop") not in (0, None):
                 raise ValueError("it takes characters off the end of a token, which may have fewer: stop must be 0")
             return 1.0
+        case "WordPiece":  # a space before each token
+            return 2.0
+        case "BPEDecoder" | "CTC":  # an empty mark stands between all letters
+            marks = (step.get("suffix"), step.get("word_delimiter_token"))
+            return 2.0 if "" in marks else 1.0
         case str(name) if name in _DECODERS:
             return 1.0
         case name:
-            raise _unknown(name, (*_DECODERS, "Replace", "Sequence", "Strip"))
+            raise _unknown(name, (*_DECODERS, "BPEDecoder", "CTC", "Replace", "Sequence", "Strip", "WordPiece"))
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> ValueError:

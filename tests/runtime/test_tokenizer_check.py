@@ -63,6 +63,14 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
         {"decoder": {"type": "Sequence", "decoders": [replace({"String": "a"}, "aa")] * 9}},
         "decoders can make 512 bytes of each byte of a token",
     ),
+    *(
+        ({"decoder": {"type": "Sequence", "decoders": [doubling] * 20}}, "decoders can make .* bytes of each byte")
+        for doubling in (
+            {"type": "BPEDecoder", "suffix": ""},
+            {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": True},
+            {"type": "WordPiece", "prefix": "", "cleanup": True},
+        )
+    ),
     ({"post_processor": template([5] * 5000)}, "puts 5000 ids around each text, at most 1000"),
     ({"post_processor": template([HIGHEST + 9])}, f"puts the id {HIGHEST + 9} around a text, and there are"),
     ({"post_processor": template([1], texts=2)}, "has the text 2 times"),
