@@ -86,7 +86,7 @@ class GenerationEndpoint:
             streams = await _threads_for(asked, options).run(_start, llm, asked, options, token)
             dropped = sum(stream.dropped_messages for stream in streams)
             headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
-            if warning := await run_in_threadpool(asked.settings.warning, llm):
+            if warning := await PREPARING.run(asked.settings.warning, llm):
                 headers[WARNING_HEADER] = warning
             prompt_tokens = sum(stream.prompt_tokens for stream in streams)
             out = 0

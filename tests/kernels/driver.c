@@ -288,7 +288,7 @@ typedef struct {
   int cache; /* 0: floats, 1: codes of 8 bits, 2: of 4 */
   int packed, rotary, bias, sink;
   float cap;
-  int lying; /* 0; 1: a length beyond the capacity, 2: scales, 3: sinks, 4: the bias, 5: a position, 6: values */
+  int lying; /* 0; 1: a length too long, 2: scales, 3: sinks, 4: the bias, 5: a position, 6: values, 7: no lengths */
 } Attention;
 
 static void run_attention(const Attention *a) {
@@ -320,6 +320,7 @@ static void run_attention(const Attention *a) {
   in[5] = tensor(ORT_INT32, a->batch);
   for (int64_t b = 0; b < a->batch; b++)
     ((int32_t *)in[5]->data)[b] = (int32_t)(a->tokens + (a->past > b ? a->past - b : 0) - 1 + (a->lying == 1 ? 9 : 0));
+  if (a->lying == 7) in[5] = shaped(tensor(ORT_INT32, 0), 2, (int64_t[]){0, 0});
   in[6] = tensor(ORT_INT32, 1);
   if (a->rotary) {
     const int64_t pairs = a->size / 2 - a->rotary % 2;
@@ -574,8 +575,8 @@ static void run_others(void) {
                    0};
     run_attention(&a);
   }
-  for (int lying = 1; lying <= 6; lying++) {
-    Attention a = {4, 2, 16, 2, 3, 5, -1, 1, 0, 1, 1, 1, 0, lying};
+  for (int lying = 1; lying <= 7; lying++) {
+    Attention a = {4, 2, 16, lying == 7 ? 1 : 2, 3, 5, -1, 1, 0, 1, 1, 1, 0, lying};
     run_attention(&a);
   }
   for (int kind = 0; kind < 8; kind++) run_gather(64 + 32 * kind, 9 + kind, kind & 1 ? 32 : 64, kind & 2 ? 4 : 8, 0);

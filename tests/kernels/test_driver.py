@@ -35,7 +35,7 @@ RANDOM_MATRICES = 200
 MATRICES = 12 * (16 + 8) * 3
 LYING_MATRICES = 10
 OTHERS = {
-    "attention": 96 + 6,
+    "attention": 96 + 7,
     "gathers": 10 + 3,
     "norms": 8 + 2,
     "activations": 14,
@@ -94,6 +94,7 @@ def test_lengths_that_lie_are_told(expected: list[str]) -> None:
     parts = [part for part in parts for _ in "88"]
     parts += ["a length is not between", "has kv_num_heads * size scales", "one sink for each head"]
     parts += ["the bias has too few keys", "a position has no cosines", "keys and values are [batch, tokens"]
+    parts += ["one length for each row"]
     parts += ["there is no row 10", "scales have 29", "zero points have 29", "biases have 19", "skip has neither"]
     parts += ["there is not a rate for each", *["do not have shapes that fit"] * 2]
     parts += [*["do not have shapes that fit"] * 2, "weights have"]
