@@ -10,25 +10,35 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, cast
 from urllib.parse import unquote
 
 from edgegen.errors import ConstraintError
 
 MOST_SYMBOLS = 10_000
-"""Of all rules of a grammar together. 10,000 optional ones take two seconds."""
-MOST_TERMINAL_PARTS = 100_000
-"""Texts and names in terminals, which become one automaton: these take a second."""
-MOST_CONDITIONS = 100
-"""``&`` and ``~`` between terminals, or ``patternProperties``: each is compared with all others."""
-MOST_QUANTIFIERS = 4_000
-"""Of all regular expressions together. 4,000 optional letters in a row take half a second."""
+"""Of all rules of a grammar together."""
+MOST_ALTERNATIVES = 2_000
+"""Of one rule, or of brackets in it: llguidance follows no more at once."""
+MOST_OPTIONAL = 500_000
+"""Squares of the numbers of parts in a row that may all be empty: 700 of them take ten milliseconds in every step."""
+MOST_TERMINAL_PARTS = 20_000
+"""Texts and names in terminals, which become one automaton."""
+MOST_CONDITIONS = 32
+"""``&`` and ``~`` between terminals: each is compared with all others."""
+MOST_PATTERNS = 100
+"""``patternProperties``: each is compared with all others."""
+MOST_QUANTIFIERS = 1_500
+"""Of all regular expressions together: the time is quadratic in those of one."""
 MOST_PARTS = 10_000
 """Objects, lists and names of properties of all JSON schemas together."""
 MOST_PROPERTIES = 2_000
 """Properties of one object: the time is quadratic in them."""
-MOST_FORCED = 1 << 16
+MOST_FORCED = 1 << 14
 """Characters of the shortest text of a grammar, and of each of its parts: that many may be forced at once."""
+
+Length = float
+"""Characters of a shortest text; infinite where there is none."""
 
 _LARK = re.compile(
     r"""(?P<skipped>//[^\n]*|\#[^\n]*|\s+|%ignore\b|%import\b)
@@ -84,8 +94,8 @@ def check_symbols(text: str, name: str) -> None:
         ConstraintError: more than a grammar may have.
     """
     words = sum(1 for _ in re.finditer(r"[\w-]+", re.sub(r'"(?:\\.|[^"\\])*"', " x ", text)))
-    if words > MOST_SYMBOLS:
-        raise _too_much(name, words, "symbols", MOST_SYMBOLS, "write fewer or shorter rules")
+    if words > 2 * MOST_SYMBOLS:  # the rest is counted after it is converted
+        raise _too_much(name, words, "words", 2 * MOST_SYMBOLS, "write fewer or shorter rules")
 
 
 @dataclass
@@ -109,8 +119,23 @@ class _Counts:
     def quantifier(self) -> None:
         self.add("quantifiers in regular expressions", MOST_QUANTIFIERS, "repeat a group with {n} instead")
 
-    def condition(self, what: str) -> None:
-        self.add(what, MOST_CONDITIONS, "each is compared with all others: have fewer")
+    def condition(self) -> None:
+        self.add("'&' and '~'", MOST_CONDITIONS, "each is compared with all others: have fewer")
+
+    def pattern_property(self) -> None:
+        self.add("names in patternProperties", MOST_PATTERNS, "each is compared with all others: have fewer")
+
+    def alternatives(self, count: int) -> None:
+        if count > MOST_ALTERNATIVES:
+            advice = "make one terminal of them (in capitals), or several rules"
+            raise _too_much(self.name, count, "alternatives in one place", MOST_ALTERNATIVES, advice)
+
+    def optional(self, lengths: Iterable[Length]) -> None:
+        """Count parts in a row that may all be empty."""
+        for empty, parts in groupby(lengths, key=lambda length: not length):
+            if empty and (count := sum(1 for _ in parts)) > 1:
+                what = "optional parts in a row (their squares)"
+                self.add(what, MOST_OPTIONAL, "repeat a group instead, or make one terminal of them", count**2)
 
     def forced(self, length: float) -> float:
         """``length``, of a shortest text."""
@@ -124,10 +149,6 @@ class _Counts:
 
 def _too_much(name: str, count: int, what: str, most: int, advice: str) -> ConstraintError:
     return ConstraintError(f"{name} is too large: it has {count:,} {what}, and {most:,} are allowed: {advice}")
-
-
-Length = float
-"""Characters of a shortest text; infinite where there is none."""
 
 
 @dataclass(eq=False)
@@ -147,8 +168,9 @@ class _Repeated:
 class _Expression:
     """The groups of an expression, put together from its parts as they come; brackets may nest at any depth."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_rule: bool = False) -> None:
         whole = _Group()
+        self._is_rule = is_rule
         self.names = dict[str, None]()
         self._groups, self._open = [whole], [whole]
 
@@ -193,7 +215,12 @@ class _Expression:
                     return cast(Length, part)
 
         for group in reversed(self._groups):  # inner ones were opened after those around them
-            group.length = min(counts.forced(sum(map(of, parts))) for parts in group.sequences)
+            sequences = [[of(part) for part in parts] for parts in group.sequences]
+            group.length = min(counts.forced(sum(lengths)) for lengths in sequences)
+            if self._is_rule:
+                counts.alternatives(len(sequences))
+                for lengths in sequences:
+                    counts.optional(lengths)
         return self._groups[0].length
 
 
@@ -248,7 +275,8 @@ class _LarkShape:
                 case "head":
                     name = re.match(r"[!?]?([\w-]+)", text)
                     assert name is not None
-                    terminal, expression = name[1].lstrip("_")[:1].isupper(), _Expression()
+                    terminal = name[1].lstrip("_")[:1].isupper()
+                    expression = _Expression(is_rule=not terminal)
                     self._rules[name[1]] = expression
                 case "json":
                     at = self._schema(lark, at, expression)
@@ -265,7 +293,7 @@ class _LarkShape:
                     counts.symbol(terminal=terminal)
                     expression.part(1.0)
                 case "condition":
-                    counts.condition("'&' and '~'")
+                    counts.condition()
                 case _:
                     _quantified(found, expression)
 
@@ -349,7 +377,7 @@ class _SchemaShape:
             )
         if isinstance(named := node.get("patternProperties"), dict):
             for pattern in cast(dict[str, Any], named):
-                self._counts.condition("names in patternProperties")
+                self._counts.pattern_property()
                 _regex_length(pattern, self._counts)
 
     def _parts(self, count: int) -> None:

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
+from time import thread_time
 from typing import Any, ParamSpec, TypeVar, cast
+
+from edgegen.system import trim_memory
+
+_LONG_SECONDS = 0.1
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,8 +138,11 @@ class WorkThreads:
     def _work(self) -> None:
         while True:
             job = self._jobs.get()
+            begin = thread_time()
             job.run()
             del job
+            if thread_time() - begin > _LONG_SECONDS:
+                trim_memory()  # long work leaves much behind in the allocator
             with self._lock:
                 self._unfinished -= 1
 
