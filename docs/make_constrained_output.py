@@ -106,10 +106,10 @@ JSON is compact: no white space at all, as models would otherwise spend up to ha
 | `flexible` | what models write by themselves, as below |
 | `any` | what JSON allows, without a bound |
 
-Flexible white space may be missing, or is one space after commas and colons as `json.dumps` has it, or line breaks. A line break
-may stand beside any comma, colon or bracket, one in each place. Its indentation has up to four spaces or two tabs for
-each level of the schema, ten levels at most, and five where the schema does not say how many there are. No space stands
-around the whole.
+Flexible white space may be missing, or is one space after commas and colons as `json.dumps` has it, or line breaks. A
+line break may stand beside any comma, colon or bracket, one in each place. Its indentation has up to four spaces or
+two tabs for each level of the schema, ten levels at most, and five where the schema does not say how many there are.
+No space stands around the whole.
 
 A call of a tool that must be made (`tool_choice`) is compact too. One that a model begins by itself may have one space
 after commas and colons, as templates write calls. `JsonSchema(…, whitespace=…)` in Python says it for one schema. Over

@@ -53,7 +53,7 @@ class ConstraintVocabulary:
         return LLTokenizer(cast(Any, self))
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """The usual ids of ``text`` where it continues another, of its beginning where it is long.
+        """The usual ids of ``text`` where it continues another, of its first part where it is long.
 
         llguidance asks for the ids of all that is forced, in every step, of which a step uses a few.
         """

@@ -59,7 +59,7 @@ class LastCall:
         self._begun.acquire()
         if not self._done.acquire(timeout=self._seconds):
             left = ", ".join(f"{count} {kind}" for kind, count in self._unfinished().items()) or "none"
-            _LOG.error("the server did not end in time and is left; unfinished work: %s", left)
+            _LOG.error("the server did not end in time and is left; work that has not ended: %s", left)
             self._end()
 
     def _end(self) -> None:

@@ -153,7 +153,7 @@ def test_a_process_that_does_not_end_is_left(caplog: pytest.LogCaptureFixture) -
         call.begin()
         assert until(lambda: bool(left.codes))
     assert left.codes[0] == 0
-    assert "did not end in time and is left; unfinished work: 3 compiling" in caplog.text
+    assert "did not end in time and is left; work that has not ended: 3 compiling" in caplog.text
 
 
 @pytest.mark.parametrize(("error", "code"), [(None, 0), (KeyboardInterrupt(), 130)])
