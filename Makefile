@@ -8,13 +8,14 @@ WHEEL_TOOLS ?= build/wheel-tools
 BIN := $(VENV)/bin
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test check families clients long format hooks embedded kernels wheels clean
+.PHONY: help demo test check families published clients long format hooks embedded kernels wheels clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
 	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers 4 and 5, and optimum"
 	@echo "make families  every case of every family against each oracle that knows it; make check has a sample for the second"
+	@echo "make published models as people publish them, from the checkpoint to the answer; make check has them too"
 	@echo "make clients   clients of OpenAI's and ollama's APIs, each in an environment of its own; make check has some of them"
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
@@ -25,7 +26,7 @@ help:
 	@echo "make clean     remove $(VENV), $(TRANSFORMERS5) and everything built"
 
 # The tests' workers have a core each, and multiply small matrices.
-test check families clients long: export OPENBLAS_NUM_THREADS := 1
+test check families published clients long: export OPENBLAS_NUM_THREADS := 1
 
 demo: kernels
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen export models/stories --int8 --force -o build/stories-int8
@@ -34,7 +35,7 @@ demo: kernels
 test: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile quick
 
-check families: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
+check families published: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
 check: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -44,6 +45,12 @@ check: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 
 families: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	EDGEGEN_EVERY_CASE=1 $(BIN)/python -m pytest $(PARALLEL) tests/families
+
+published: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels tests/published/node_modules
+	$(BIN)/python -m pytest $(PARALLEL) -m published
+
+tests/published/node_modules: tests/published/package-lock.json
+	npm ci --prefix tests/published --ignore-scripts --no-audit --no-fund || echo "without npm, its tests skip"
 
 clients: $(VENV)/.installed-oracle kernels
 	$(BIN)/python -m tests.long.clients

@@ -40,6 +40,7 @@ OF_TESTS = {
     "EDGEGEN_TRANSFORMERS5",
     "EDGEGEN_EVERY_CASE",
     "EDGEGEN_EMULATED",
+    "EDGEGEN_PUBLISHED",
 }
 """Variables that tests read; all others would be options of the commands that they run."""
 

