@@ -64,6 +64,7 @@ long: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m tests.long.fuzz_tokenizers
 	$(BIN)/python -m tests.long.soak
 	$(BIN)/python -m tests.long.soak_server
+	$(BIN)/python -m tests.long.costly_requests
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
