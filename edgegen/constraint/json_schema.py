@@ -105,10 +105,10 @@ class JsonSchema:
         Raises:
             ConstraintError: it is broken, or cannot be enforced.
         """
-        check_size(self.name, self.schema)
         parsed = self._parsed()
-        check_schema_cost([parsed], self.name)
+        check_size(self.name, self.schema)
         schema = enforceable(parsed)
+        check_schema_cost([parsed], self.name)
         if self.additional_properties:
             return schema | {"x-guidance": self._options(schema, within, spaced)}
         coerced = bool(places_of(schema, "oneOf"))
