@@ -66,6 +66,8 @@ def write_tokenizer(model: PublishedModel, folder: Path) -> None:
         for key, value in settings.items():
             if isinstance(value, str):
                 settings[key] = model.renamed.get(value, value)
+    if settings.get("tokenizer_class") == "GPT3_5Tokenizer":  # the package's own name, which transformers does not know
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     if (template := model.read_template()) is not None:
         settings["chat_template"] = template
     (folder / "tokenizer.json").write_bytes(content)
@@ -94,8 +96,7 @@ def _write_weights(model: PublishedModel, folder: Path) -> None:
         config = config.get_text_config()
     if config.model_type == _WRAPPED:
         auto = transformers.AutoModelForImageTextToText
-    with transformers.modeling_utils.no_init_weights():
-        made = auto.from_config(config, dtype=torch.bfloat16).eval()
+    made = auto.from_config(config, dtype=torch.bfloat16).eval()
     made.tie_weights()
     random = np.random.default_rng(0)
     with torch.no_grad():

@@ -73,6 +73,11 @@ def chats(llm: LLM, golden: Mapping[str, Any], described: bool) -> Iterator[str]
                 yield f"{said}: the tools are nowhere"
             continue
         text = llm.chat_template.render(conversation)
+        system = next((message["content"] for message in chat["messages"] if message["role"] == "system"), "")
+        if system not in chat["text"]:  # the template leaves it out in silence: it is said in the user's message
+            if system not in text:
+                yield f"{said}: the system message is nowhere"
+            continue
         if text != chat["text"]:
             yield f"{said}, tools {bool(chat['tools'])}: {text!r}, not {chat['text']!r}"
         found = list(llm.chat_template.encode(conversation, llm.tokenizer))
