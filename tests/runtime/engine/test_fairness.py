@@ -219,6 +219,20 @@ def test_a_worse_priority_does_not_overtake_what_waits_for_memory() -> None:
     assert small not in prefilled(scheduler)
 
 
+def test_a_worse_priority_does_not_begin_before_a_request_that_waits_for_a_place() -> None:
+    scheduler = Scheduler(16, MOST)
+    held, large, worse = (
+        [sequence([n, 1], 9) for n in range(3 * MOST)],
+        [sequence([5], 9) for _ in range(2 * MOST)],
+        sequence([7], 2),
+    )
+    scheduler.add(group_of(*held))
+    scheduler.add(group_of(*large))
+    scheduler.add(group_of(worse, priority=1))
+    scheduler.schedule()
+    assert scheduler.demand[0] == 3 * MOST
+
+
 def test_prompts_that_begin_alike_are_read_once() -> None:
     """Whoever has the same beginning waits for it, and meanwhile lends its turns."""
     engine, system = engine_of(prefixes=None), random_ids(400)
