@@ -60,9 +60,9 @@ def _write_tokenizer(writer: GGUFWriter, model: PublishedModel, checkpoint: Path
     said: dict[str, int] = {}
     for name, key in (("bos", "bos_token"), ("eos", "eos_token"), ("padding", "pad_token"), ("unknown", "unk_token")):
         text: Any = settings.get(key)
-        text = text["content"] if isinstance(text, Mapping) else text
-        if text in ids:
-            said[name] = ids[text]
+        spelled = str(cast("Mapping[str, Any]", text)["content"]) if isinstance(text, Mapping) else text
+        if spelled in ids:
+            said[name] = ids[spelled]
     if model.gguf[1] == "spm":
         added = {token["id"]: token for token in content["added_tokens"]}
         metadata = sentencepiece_metadata(sentencepiece_model(model.tokenizer), added, **said)

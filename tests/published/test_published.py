@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -25,11 +26,11 @@ pytestmark = pytest.mark.slow
 GREEDY = ("--temperature", "0", "-n", "4", "--threads", "1")
 HELLO = [{"role": "user", "content": "Hello"}]
 WIRES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": HELLO, "max_completion_tokens": 4},
-    "/v1/responses": {"input": "Hello", "max_output_tokens": 4},
-    "/v1/messages": {"messages": HELLO, "max_tokens": 4},
-    "/api/chat": {"messages": HELLO, "stream": False, "options": {"num_predict": 4}},
-    "/completion": {"prompt": PROMPT, "n_predict": 4},
+    "/v1/chat/completions": {"messages": HELLO, "max_completion_tokens": 4, "temperature": 0},
+    "/v1/responses": {"input": "Hello", "max_output_tokens": 4, "temperature": 0},
+    "/v1/messages": {"messages": HELLO, "max_tokens": 4, "temperature": 0},
+    "/api/chat": {"messages": HELLO, "stream": False, "options": {"num_predict": 4, "temperature": 0}},
+    "/completion": {"prompt": PROMPT, "n_predict": 4, "temperature": 0},
 }
 """A request on each wire that a server speaks."""
 
@@ -73,7 +74,7 @@ def test_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path:
     edgegen("chat", "-m", str(moved), *(("--chat",) if template else ()), *GREEDY, stdin="Hello\nWho?\n")
     with serving("-m", str(moved), "--threads", "1", **SEARCH) as (_, address):
         for path, fields in WIRES.items():
-            assert _spoken(_asked(address + path, {"model": "moved", "temperature": 0, **fields})) > 0, path
+            assert _spoken(_asked(address + path, {"model": "moved", **fields})) > 0, path
     record(str(model), {"wires": len(WIRES)})
 
 
@@ -92,8 +93,11 @@ def _calibration(model: PublishedModel) -> tuple[str, ...]:
 
 def _asked(url: str, fields: dict[str, Any]) -> dict[str, Any]:
     request = Request(url, json.dumps(fields).encode(), {"Content-Type": "application/json"})
-    with urlopen(request, timeout=PATIENCE_S) as response:
-        return json.load(response)
+    try:
+        with urlopen(request, timeout=PATIENCE_S) as response:
+            return json.load(response)
+    except HTTPError as error:
+        pytest.fail(f"{url}: {error.code}, {error.read().decode()}")
 
 
 def _spoken(answer: dict[str, Any]) -> int:
