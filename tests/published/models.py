@@ -27,7 +27,8 @@ class PublishedModel:
     is written to GGUF files, and the name of its pre-tokenizer, or ``spm``; ``no_gguf``: why there is none. ``shards``:
     files of weights. ``described``: the template lists no tools, so that edgegen describes them in a system message
     (docs/chat-templates.md). ``samples``: calibrated on a text that the model samples, as by default; the others on a
-    file, which saves half the time.
+    file, which saves half the time. ``always``: all of its steps are part of ``make check``; of the others that is the
+    first, and ``make published`` has them all.
     """
 
     name: str
@@ -45,6 +46,7 @@ class PublishedModel:
     shards: int = 1
     described: bool = False
     samples: bool = False
+    always: bool = False
 
     def __str__(self) -> str:
         return self.name.rpartition("/")[2]
@@ -116,6 +118,8 @@ MODELS = (
         {**narrow(256, 4, 2, 512), "eos_token_id": 151645},
         gguf=("qwen2", "qwen2"),
         shards=3,
+        samples=True,
+        always=True,
     ),
     PublishedModel(
         "Qwen/Qwen3-0.6B",
@@ -125,6 +129,7 @@ MODELS = (
         narrow(256, 2, 1, 512),
         thinking=THINKS,
         gguf=("qwen3", "qwen2"),
+        always=True,
     ),
     PublishedModel(
         "meta-llama/Llama-3.2-1B-Instruct",
@@ -134,6 +139,7 @@ MODELS = (
         {**narrow(256, 4, 2, 512), "eos_token_id": [128001, 128008, 128009]},
         template="data:meta-llama-Llama-3.2-3B-Instruct",
         gguf=("llama 3", "llama-bpe"),
+        always=True,
     ),
     PublishedModel(
         "google/gemma-3-270m-it",
@@ -191,6 +197,18 @@ MODELS = (
         template="data:openai-gpt-oss-120b",
         thinking=({"reasoning_effort": "high"}, {"reasoning_effort": "low"}),
         gguf=("gpt-oss", "gpt-4o"),
+        always=True,
+    ),
+    PublishedModel(
+        "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+        "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+        "npm:llama2",
+        {"bos_token_id": 1, "eos_token_id": 2, "max_length": 2048, "pad_token_id": 0},
+        narrow(256, 4, 2, 512),
+        template="tinyllama",
+        described=True,
+        gguf=("llama", "spm"),
+        always=True,
     ),
     PublishedModel(
         "microsoft/Phi-3-mini-4k-instruct",
@@ -432,5 +450,6 @@ MODELS = (
         {"bos_token_id": 50256, "eos_token_id": 50256},
         {"n_layer": 2},
         gguf=("gpt2", "gpt-2"),
+        always=True,
     ),
 )

@@ -53,6 +53,14 @@ def test_float32(model: PublishedModel, edgegen: Command, record: Record, tmp_pa
     record(str(model), probed(tmp_path / "bundle", model, "ids", "greedy", "ends", "chats"))
 
 
+@pytest.fixture
+def every_step(model: PublishedModel) -> None:
+    """Skips the steps after the first, unless all steps of the model are to run."""
+    if not (model.always or os.environ.get("EDGEGEN_EVERY_CASE")):
+        pytest.skip("make published runs it")
+
+
+@pytest.mark.usefixtures("every_step")
 def test_int8(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
     """The command goes on with a prompt as the library spells it."""
     bundle = str(tmp_path / "bundle")
@@ -64,6 +72,7 @@ def test_int8(model: PublishedModel, edgegen: Command, record: Record, tmp_path:
     record(str(model), {"tokens": len(said["token_ids"])})
 
 
+@pytest.mark.usefixtures("every_step")
 def test_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
     """A bundle that was moved chats in a pipe, and answers on every wire."""
     edgegen("export", str(checkpoint_of(model)), "--int4", *_calibration(model), "-o", str(tmp_path / "bundle"))
@@ -78,6 +87,7 @@ def test_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path:
     record(str(model), {"wires": len(WIRES)})
 
 
+@pytest.mark.usefixtures("every_step")
 def test_gguf(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
     """The same model as a GGUF file gives the same ids."""
     if model.gguf is None:
