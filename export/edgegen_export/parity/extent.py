@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-LARGE, LARGER = 100_000_000, 400_000_000
-"""Parameters from which a model is compared on less: more would take long for little."""
+from edgegen_export.model_size import LARGE, LARGER
 
 WINDOW = 256
 """Tokens of a passage, at most."""
