@@ -12,7 +12,7 @@ from edgegen.errors import UsageError
 from edgegen.model.interfaces import Runner
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.calibration.text import OF_SMALL, Amount, Boundaries, read_text, sample_text
-from edgegen_export.model_size import LARGE, LARGER
+from edgegen_export.model_size import LARGE
 from tests.runtime.models import byte_tokenizer
 
 LENGTH = OF_SMALL.length
@@ -133,8 +133,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes | 
 
 def test_large_models_are_calibrated_on_less_text() -> None:
     assert Amount.of(LARGE - 1) == Amount(tokens=8192, few=1024, length=256)
-    assert Amount.of(LARGE) == Amount.of(LARGER - 1) == Amount(tokens=4096, few=1024, length=256)
-    assert Amount.of(LARGER) == Amount(tokens=2048, few=512, length=128)
+    assert Amount.of(LARGE) == Amount(tokens=4096, few=1024, length=256)
 
 
 def test_rows_are_as_long_as_asked_for() -> None:
