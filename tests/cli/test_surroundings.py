@@ -20,7 +20,7 @@ def run(
     script: str = 'exec "$@"', env: Mapping[str, str] | None = None, cwd: Path | None = None, drop: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
     """``generate`` under a shell's script, in which ``"$@"`` is the command."""
-    environment = {name: value for name, value in os.environ.items() if name != drop} | SEARCH | (env or {})
+    environment = {name: value for name, value in os.environ.items() if name != drop} | SEARCH | dict(env or {})
     command = ["sh", "-c", script, "sh", *COMMAND, *GENERATE]
     return subprocess.run(command, capture_output=True, env=environment, cwd=cwd, check=False, timeout=300)
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgegen_export.quantize.gptq import gptq, inverse_factor, round_with_numpy
+from edgegen_export.quantize.gptq import gptq, round_with_numpy
+from edgegen_export.quantize.hessian import Hessian, factors_of
 from edgegen_export.quantize.native import native_block, native_search
 from edgegen_export.quantize.scale_search import search_with_numpy
 from edgegen_export.tensors.lazy import LazyTensor
@@ -45,7 +46,8 @@ def factor(columns: int, seed: int) -> Floats:
     """An upper triangular factor, within a larger one."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((2 * columns + 3, columns + 5)).astype(np.float32)
-    return inverse_factor(x.T @ x, 1)[:columns, :columns]
+    (whole,) = factors_of(Hessian([x.T @ x]), 1)
+    return whole.corners[0][:columns, :columns]
 
 
 blocks = {
@@ -128,10 +130,11 @@ def no_library(*_: object, symmetric: bool) -> None:
 def test_a_matrix_has_the_same_bits_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((300, 200), (90, 200)))
-    upper = inverse_factor(x.T @ x, 32)
+    factors = factors_of(Hessian([x.T @ x]), 32)
 
     def rounded() -> list[NDArray[Any]]:
-        found = [gptq(LazyTensor.from_array(weight), upper, 4, 32, symmetric=symmetric) for symmetric in (True, False)]
+        ways = (True, False)
+        found = [gptq(LazyTensor.from_array(weight), factors, 4, 32, symmetric=symmetric) for symmetric in ways]
         return [array for blocks in found for array in (blocks.codes, blocks.scales, blocks.zeros) if array is not None]
 
     here = rounded()

@@ -110,7 +110,9 @@ def test_what_cannot_be_done_is_refused_by_name(
 
 
 def test_others_than_modules_are_refused(folder: Path) -> None:
-    for content in ({}, [{"type": "a"}], [{"type": "sentence_transformers.models.Pooling", "path": "../1_Pooling"}]):
+    outside = {"type": "sentence_transformers.models.Pooling", "path": "../1_Pooling"}
+    contents: list[Any] = [{}, [{"type": "a"}], [outside]]
+    for content in contents:
         (folder / "modules.json").write_text(json.dumps(content))
         with pytest.raises(CheckpointError, match="a list of modules, each with a type"):
             defaults_of(folder)

@@ -428,7 +428,7 @@ def test_a_stream_that_fails_ends_with_the_error(folder: Path) -> None:
 
 @pytest.mark.parametrize("key", ["name", "tool_name"])
 def test_a_result_names_its_tool_by_either_key(key: str) -> None:
-    calls = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g")]
+    calls: list[Any] = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g")]
     results = [{"role": "tool", key: name, "content": name} for name in ("g", "f")]
     read = read_messages([{"role": "assistant", "tool_calls": calls}, *results])
     assert [(one["name"], one["tool_call_id"]) for one in read[1:]] == [("g", "call00002"), ("f", "call00001")]
