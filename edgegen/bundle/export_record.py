@@ -21,7 +21,7 @@ from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store_folders import store_root
 from edgegen.errors import BundleError
 from edgegen.strict_json import decode
-from edgegen.system import home_folder
+from edgegen.system import home_folder, open_regular, read_regular_text
 
 _READ = frozenset({".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken", GGUF})
 """Suffixes of the files that an export reads."""
@@ -79,7 +79,7 @@ class CheckpointFiles:
         """The hash of all their bytes; of a folder, of their names too."""
         digest = hashlib.sha256()
         for name in sorted(self._paths):
-            with self._paths[name].open("rb") as file:
+            with open_regular(self._paths[name]) as file:
                 digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
         return digest.hexdigest()
 
@@ -143,7 +143,7 @@ def _records() -> Iterator[ExportRecord]:
             if path.stat().st_size > _LARGEST:
                 continue
             problems = list[str]()
-            raw: Any = json.loads(path.read_text("utf-8"))
+            raw: Any = json.loads(read_regular_text(path))
             record: ExportRecord = decode(ExportRecord, raw, path.name, problems)
             there = store_root() / path.stem
             known = not problems and record.bundle == path.stem and (there / MANIFEST_NAME).is_file()

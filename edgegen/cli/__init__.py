@@ -41,7 +41,7 @@ VERBS = {
     "rm": "Delete a bundle from the store.",
     "run": "Talk with a model, pulled first if needed.",
     "score": "Score texts by their log-probability.",
-    "serve": "Serve models with OpenAI's, Anthropic's, ollama's and llama-server's API.",
+    "serve": "Serve OpenAI, Anthropic, ollama and llama-server APIs.",
     "tune": "Measure and keep the fastest options for a bundle.",
     "verify": "Check a bundle's files against its manifest.",
 }

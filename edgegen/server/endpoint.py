@@ -83,10 +83,11 @@ class GenerationEndpoint:
             options = await PREPARING.run(asked.settings.options, llm, most, any_priority=any_priority)
             reply.writer = writer = self._wire.writer(name, asked)
             await (ASKING if asked.echo else PREPARING).run(writer.prepare, llm, options, token)
+            warning = await PREPARING.run(asked.settings.warning, llm)
             streams = await _threads_for(asked, options).run(_start, llm, asked, options, token)
             dropped = sum(stream.dropped_messages for stream in streams)
             headers = {DROPPED_HEADER: str(dropped)} if dropped else {}
-            if warning := await PREPARING.run(asked.settings.warning, llm):
+            if warning:
                 headers[WARNING_HEADER] = warning
             prompt_tokens = sum(stream.prompt_tokens for stream in streams)
             out = 0

@@ -13,7 +13,6 @@ few of these.
 
 import codecs
 import re
-import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
@@ -242,6 +241,8 @@ def looks_like_control(token: str) -> bool:
 
 def secret_spelling(token_ids: Iterable[int]) -> dict[int, str]:
     """A spelling of each token that occurs in no text: a noncharacter and 64 random bits."""
+    import secrets  # not for every text
+
     salt = secrets.token_hex(8)
     return {token_id: f"\U0010ffff{salt}{token_id}\U0010ffff" for token_id in token_ids}
 

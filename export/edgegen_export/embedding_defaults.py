@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from edgegen.bundle.embedding_defaults import EmbeddingDefaults, Pooling
 from edgegen.errors import CheckpointError, one_or_list
+from edgegen.system import read_regular_text
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.companions import MODULES, PROMPTS, TRANSFORMER
 from edgegen_export.checkpoint.weight_files import read_json_object
@@ -82,7 +83,7 @@ def _modules(path: Path) -> list[tuple[str, str]]:
         CheckpointError: the file is no list of modules.
     """
     try:
-        content: object = json.loads(path.read_text("utf-8"))
+        content: object = json.loads(read_regular_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
     found = list[tuple[str, str]]()

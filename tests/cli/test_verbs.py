@@ -114,9 +114,9 @@ class TestShared:
     def test_a_checkpoint_in_a_bundles_place_is_told_to_be_exported(
         self, capsys: Capture, checkpoint: Path, verb: str
     ) -> None:
-        where = str(checkpoint)
-        assert run([verb, *(["-m", where, "a"] if verb == "generate" else [where])]) == 1
-        assert f"run `edgegen export {where}` first" in capsys.readouterr().err
+        where, exports = str(checkpoint), verb == "generate"
+        assert run([verb, *(["-m", where, "a"] if exports else [where])]) == (2 if exports else 1)
+        assert f"run `edgegen export {where}{' --int8' if exports else ''}` first" in capsys.readouterr().err
 
     def test_main_leaves_with_the_exit_code(self) -> None:
         for arguments, code in ((["--version"], 0), (["info", "nowhere"], 1), (["nonsense"], 2)):

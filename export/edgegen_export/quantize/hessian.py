@@ -44,7 +44,7 @@ def column_groups(columns: int) -> list[slice]:
     """The groups of so many columns, of equal size but for the last."""
     count = -(-columns // MOST_IN_GROUP)
     step = -(-columns // (count * _MULTIPLE)) * _MULTIPLE if count > 1 else columns
-    return [slice(first, min(first + step, columns)) for first in range(0, columns, step)]
+    return [slice(first, min(first + step, columns)) for first in range(0, columns, step or 1)]
 
 
 class Hessian:

@@ -108,7 +108,7 @@ def _schemas() -> Mapping[str, Mapping[str, Any]]:
 
 
 _FIELDS = {path: sorted(schema.get("properties", {})) for path, schema in _schemas().items()}
-_SAME = {"/chat/completions", "/completions", "/embeddings"}
+_SAME = {"/chat/completions", "/completions", "/embeddings", "/embedding"}
 """Other paths of the same."""
 _OPTIONS = "options"
 
