@@ -1,5 +1,6 @@
 """Chat templates against transformers and llama.cpp; what becomes of systems, parts and models without one."""
 
+import itertools
 import json
 import threading
 from dataclasses import replace
@@ -469,3 +470,13 @@ def test_a_template_that_is_no_text(int8_bundle: Bundle, tmp_path: Path) -> None
     bundle = with_files(int8_bundle, tmp_path, {"chat_template.jinja": b"\xff\xfe"})
     with pytest.raises(ChatTemplateError, match="cannot be read"):
         ChatTemplate.from_bundle(bundle)
+
+
+def test_a_template_that_is_too_slow_to_be_probed_is_not_probed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(step=2)  # a probe takes two seconds, and so does what is between two
+    monkeypatch.setattr("edgegen.chat.template.thread_time", lambda: float(next(clock)))
+    template = ChatTemplate({"default": CHATML}, SPECIAL)
+    for _ in range(3):
+        with pytest.raises(ChatTemplateError, match="take it more than 5 seconds: use another template"):
+            template.render(Conversation([USER]))
+    assert next(clock) == 2 * 6, "three probes, each of which looks at the clock twice"
