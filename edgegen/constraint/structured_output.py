@@ -102,7 +102,7 @@ def _whitespace_pattern(
                 read_whitespace_pattern(pattern)
             except ConstraintError as error:
                 problems.append(f"{name}: {error}")
-    if len(set(patterns.values())) > 1 and not problems:
+    if not problems and len(set(patterns.values())) > 1:
         problems.append(f"{' and '.join(patterns)} differ: keep one of them")
     return next(iter(patterns.values()), None)
 
