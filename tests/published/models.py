@@ -206,8 +206,9 @@ MODELS = (
         {"bos_token_id": 1, "eos_token_id": 2, "max_length": 2048, "pad_token_id": 0},
         narrow(256, 4, 2, 512),
         template="tinyllama",
+        stand_in="a vocabulary of Llama's whose ids are in another order than those of its SentencePiece model",
         described=True,
-        gguf=("llama", "spm"),
+        no_gguf="the SentencePiece model of its tokenizer is in no package",
         always=True,
     ),
     PublishedModel(
