@@ -317,10 +317,9 @@ static void run_attention(const Attention *a) {
     for (int64_t end = row; a->cache == 2 && end <= length; end += row) levels[end - 3] = 60, levels[end - 1] = 189;
     in[i] = shaped(past, 4, (int64_t[]){a->batch, a->kv_heads, capacity, row});
   }
-  in[5] = tensor(ORT_INT32, a->batch);
-  for (int64_t b = 0; b < a->batch; b++)
+  in[5] = a->lying == 7 ? shaped(tensor(ORT_INT32, 0), 2, (int64_t[]){0, 0}) : tensor(ORT_INT32, a->batch);
+  for (int64_t b = 0; b < a->batch && a->lying != 7; b++)
     ((int32_t *)in[5]->data)[b] = (int32_t)(a->tokens + (a->past > b ? a->past - b : 0) - 1 + (a->lying == 1 ? 9 : 0));
-  if (a->lying == 7) in[5] = shaped(tensor(ORT_INT32, 0), 2, (int64_t[]){0, 0});
   in[6] = tensor(ORT_INT32, 1);
   if (a->rotary) {
     const int64_t pairs = a->size / 2 - a->rotary % 2;

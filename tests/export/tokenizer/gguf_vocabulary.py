@@ -39,7 +39,7 @@ def byte_level_metadata(tokenizer: Path, pre: str, *, size: int = 0, **ids: int)
             rows.append((added[i]["content"], 0.0, CONTROL if added[i]["special"] else USER_DEFINED))
         else:
             rows.append((text_of.get(i, f"[PAD{i}]"), 0.0, NORMAL if i in text_of else UNUSED))
-    merges = [" ".join(pair) for pair in content["model"]["merges"]]
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in content["model"]["merges"]]
     return metadata_of("gpt2", pre, rows, **ids) | {f"{GGML}.merges": merges}
 
 
