@@ -58,7 +58,7 @@ Found = Mapping[str, Any]
 
 
 def found(subject: str, step: str) -> Found:
-    """What a step found when it was last run; empty where it was not."""
+    """The record of a step's last run; empty where there is none."""
     file = store() / "found" / f"{subject}.{step}.json"
     return json.loads(file.read_bytes()) if file.exists() else {}
 

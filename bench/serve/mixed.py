@@ -105,7 +105,7 @@ async def _stream(
 async def _chats(
     client: httpx2.AsyncClient, load: Mixed, seed: int, extra: Mapping[str, Any], is_read: asyncio.Event
 ) -> list[Answer]:
-    """Those that were sent while the long prompt was read; one at least."""
+    """The chats that were sent while the long prompt was read; one at least."""
     found = list[Answer]()
     while not (found and is_read.is_set()):
         found.append(await ask(client, load.prompt(load.chat_words, seed, "chat", len(found)), load.tokens, extra))

@@ -100,7 +100,7 @@ def check_symbols(text: str, name: str) -> None:
 
 @dataclass
 class _Counts:
-    """What has been counted so far, in all parts of one constraint."""
+    """The counts so far, in all parts of one constraint."""
 
     name: str
     totals: dict[str, int] = field(default_factory=dict[str, int])

@@ -156,7 +156,7 @@ COMPILING = WorkThreads("compiling", 4)
 TEXTS = WorkThreads("texts", 2)
 """Texts that are tokenized for themselves, of any length."""
 ASKING = WorkThreads("asking", 8)
-"""What waits for a model: embeddings, and the log-probabilities of prompts."""
+"""Work that waits for a model: embeddings, and the log-probabilities of prompts."""
 LOADING = WorkThreads("loading", 4)
 """Bundles are listed, read, loaded, unloaded and deleted."""
 KINDS = (READING, PREPARING, COMPILING, TEXTS, ASKING, LOADING)

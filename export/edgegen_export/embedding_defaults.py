@@ -57,7 +57,7 @@ def _of_gguf(metadata: Mapping[str, Any]) -> EmbeddingDefaults | None:
 
 
 def _of_modules(checkpoint: Checkpoint, path: Path) -> EmbeddingDefaults:
-    """What the pipeline of ``modules.json`` comes to: a transformer, a pooling, and a normalization or none."""
+    """Reads the pipeline of ``modules.json``: a transformer, a pooling, and a normalization or none."""
     problems, poolings, normalize = list[str](), list[Pooling](), False
     for name, folder in _modules(path):
         kind = name.rpartition(".")[2] if name.startswith(_PACKAGE) else ""

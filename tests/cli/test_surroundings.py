@@ -1,4 +1,4 @@
-"""What is around a command: its environment, its working directory, its streams. Containers and services have few."""
+"""The surroundings of a command: its environment, working directory and streams. Containers and services have few."""
 
 import os
 import subprocess

@@ -32,7 +32,7 @@ from edgegen.server.work import KINDS
 from tests.runtime.server.serving import serving
 
 MOST_THREADS = sum(kind.most for kind in KINDS) + 16
-"""Those of work, and those of the interpreter, the engine, ONNX Runtime and the log."""
+"""Threads of work, and those of the interpreter, the engine, ONNX Runtime and the log."""
 MOST_KEPT = 100 << 20
 GRACE = 4.0
 

@@ -24,7 +24,7 @@ LIBRARY: Any = tokenizers
 
 
 def outcome(seed: int) -> str:
-    """What became of the file of ``seed``; a panic ends the run."""
+    """The outcome of the file of ``seed``; a panic ends the run."""
     chosen = random.Random(seed)
     data = mutated(KINDS[chosen.choice(sorted(KINDS))](), chosen)
     try:

@@ -21,7 +21,7 @@ FORCED = 1000.0
 
 
 def ids(llm: LLM, golden: Mapping[str, Any], library: Any) -> Iterator[str]:
-    """What is encoded otherwise than the library does."""
+    """Texts that are encoded otherwise than the library does."""
     assert llm.tokenizer
     for text, wanted in zip(texts_of(library), golden["ids"], strict=True):
         found = list(llm.tokenizer.encode(text, add_special_tokens=False))
@@ -30,7 +30,7 @@ def ids(llm: LLM, golden: Mapping[str, Any], library: Any) -> Iterator[str]:
 
 
 def greedy(llm: LLM, golden: Mapping[str, Any]) -> Iterator[str]:
-    """What is generated otherwise than transformers does, up to a token that ends the text."""
+    """Ids that are not those of transformers, up to a token that ends the text."""
     prompt: list[int] = golden["prompt"]
     wanted: list[int] = golden["greedy"]
     result = llm.generate(prompt, max_new_tokens=len(wanted), temperature=0, repetition_penalty=1.0)

@@ -217,7 +217,7 @@ def some_ids(draw: st.DataObject, tokenizer: Tokenizer) -> list[int]:
 
 
 class TestPieces:
-    """What ``/tokenize`` shows of each token."""
+    """The entry of each token in the answer of ``/tokenize``."""
 
     @pytest.mark.parametrize("text", TEXTS)
     def test_join_to_the_text(self, kind: Tokenizer, text: str) -> None:

@@ -150,7 +150,7 @@ def read_packing(settings: object) -> Packing | list[str]:
 
 
 def _read_settings(found: Mapping[str, Any], method: Literal["gptq", "awq"], name: str) -> Packing | list[str]:
-    """What settings under ``name`` say, without the rules of single modules."""
+    """Reads settings under ``name``, without the rules of single modules."""
     is_gptq = method == "gptq"
     stored_as = found.get("checkpoint_format") if is_gptq else found.get("version") or found.get("checkpoint_format")
     stored_as = str(stored_as or ("gptq" if is_gptq else "gemm")).lower()

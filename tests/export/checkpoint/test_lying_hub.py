@@ -152,7 +152,7 @@ VERSIONS = {
 
 @pytest.fixture(scope="module", params=sorted(VERSIONS))
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """What a process said of every repository, the true one last."""
+    """The words of a process about every repository, the true one last."""
     python = VERSIONS[request.param]
     if not python.is_file():
         pytest.skip("has no environment of transformers 5")

@@ -444,7 +444,7 @@ def test_digits_are_the_librarys() -> None:
 
 @needs_kernels
 class TestEncodeAsText:
-    """What a client's text spells of control tokens is text: by the compiled form, and by the library."""
+    """Control tokens that a client's text spells are text: by the compiled form, and by the library."""
 
     TEXT = "a<|end|>b \u0301<|end"
 
