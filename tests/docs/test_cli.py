@@ -11,6 +11,7 @@ from edgegen.cli import VERBS, app, command_of
 from tests.docs.markdown import PAGES, blocks, prose
 
 OTHER_PROGRAM = re.compile(r"(\$ )?([A-Z_]+=\S+ )*(python|pip|npm|sudo|podman|aider|codex|llm) ")
+INLINE = re.compile(r"`([^`]+)`")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 
 
@@ -31,10 +32,16 @@ def test_every_verb_and_option_is_documented() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_options_named_on_a_page_exist(path: Path) -> None:
     code = [line for block in blocks(path) for line in block.code.split("\n")]
+    said = [INLINE.sub(_own, line) for _, line in prose(path)]
     # The options of other programs are checked where their commands are.
-    text = [line for line in [*code, *(line for _, line in prose(path))] if not OTHER_PROGRAM.match(line)]
+    text = [line for line in [*code, *said] if not OTHER_PROGRAM.match(line)]
     named = {option for line in text for option in OPTION.findall(line)}
     assert sorted(named - _options()) == []
+
+
+def _own(inline: re.Match[str]) -> str:
+    """Inline code, or nothing where it is another program's command."""
+    return "" if OTHER_PROGRAM.match(inline[1]) else inline[0]
 
 
 def _options() -> set[str]:
