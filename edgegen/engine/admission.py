@@ -1,17 +1,20 @@
 """Admission: which waiting requests begin to run. Clients take turns, and one with many requests is one of them.
 
-- The best priority begins first; among equals the client with the fewest running sequences, then whoever came first.
+- The best priority begins first; among equals the client with the fewest running sequences, then whoever has waited
+  longest since it came, or since its last request began.
 - At most ``most_sequences`` clients run at once, and a client that runs already begins another request only while fewer
   sequences than that run. So a client with many requests fills the batch where it is alone, and others begin beside it.
 - A request of several sequences begins beside others as long as twice that number run with it; one of more sequences
   than ``most_sequences`` does not count there, and begins when no other such request runs.
-- What does not fit in memory waits; others of its priority may begin before it, but only ``MOST_OVERTAKING`` of them.
+- What does not fit in memory waits; others of its priority may begin before it, one request of each client and
+  ``MOST_OVERTAKING`` in all.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from threading import Lock
 
 from edgegen.engine.sequence import Client, SequenceGroup
@@ -30,7 +33,7 @@ class Admission:
         self._most_sequences = most_sequences
         self._fits = fits
         self._lock = Lock()
-        self._arrivals = count()
+        self._times = count()  # when requests came and began
         self._queues: dict[Client, list[tuple[int, int, SequenceGroup]]] = {}  # heaps; none is empty
 
     def __bool__(self) -> bool:
@@ -45,7 +48,7 @@ class Admission:
 
     def add(self, group: SequenceGroup) -> None:
         with self._lock:
-            heappush(self._queues.setdefault(group.client, []), (group.priority, next(self._arrivals), group))
+            heappush(self._queues.setdefault(group.client, []), (group.priority, next(self._times), group))
 
     def admit(self, running: list[SequenceGroup]) -> SequenceGroup | None:
         """Add to ``running`` the next request that may begin, and return it; None where none may."""
@@ -53,6 +56,7 @@ class Admission:
             begun = self._next(running) if self._queues else None
             if begun is not None:
                 running.append(begun)
+                begun.client.last_begun = next(self._times)
                 self._pop(begun.client)
             return begun
 
@@ -61,30 +65,33 @@ class Admission:
         for group in running:
             sizes[group.client] += len(group.active)
         waits, too_long = list[SequenceGroup](), list[SequenceGroup]()
-        for group in self._in_order(sizes):
+        overtakes_until = inf  # clients that have begun a request since then do not overtake again
+        for came, group in self._in_order(sizes):
             if any(one.priority < group.priority for one in waits):
                 return None
             if any(one.overtaken >= MOST_OVERTAKING for one in too_long):
                 return None
-            if not self._has_place(group, running, sizes):
+            if group.client.last_begun > overtakes_until or not self._has_place(group, running, sizes):
                 waits.append(group)
             elif running and not self._has_room(group, running, sizes):
                 waits.append(group)
                 too_long.append(group)
+                overtakes_until = min(overtakes_until, came)
             else:
                 for one in too_long:
                     one.overtaken += 1
                 return group
         return None
 
-    def _in_order(self, sizes: Counter[Client]) -> list[SequenceGroup]:
-        """The next request of each client."""
+    def _in_order(self, sizes: Counter[Client]) -> list[tuple[int, SequenceGroup]]:
+        """When the next request of each client came, or its client began the one before, and that request."""
         for client in tuple(self._queues):
             while client in self._queues and self._queues[client][0][2].finished:  # cancelled while it waited
                 self._pop(client)
-        heads = [queue[0] for queue in self._queues.values()]
-        heads.sort(key=lambda head: (head[0], sizes[head[2].client], head[1]))
-        return [group for _, _, group in heads]
+        firsts = [queue[0] for queue in self._queues.values()]
+        heads = [(max(came, group.client.last_begun), group) for _, came, group in firsts]
+        heads.sort(key=lambda head: (head[1].priority, sizes[head[1].client], head[0]))
+        return heads
 
     def _has_place(self, group: SequenceGroup, running: list[SequenceGroup], sizes: Counter[Client]) -> bool:
         most, count = self._most_sequences, len(group.sequences)

@@ -282,10 +282,11 @@ class Client:
     Attributes:
         last_prompt: the last turn that read one of its prompts, or in which it began to wait for one.
         last_proposal: the last turn that verified one of its proposals.
+        last_begun: when the last of its requests began, by the count of :class:`~edgegen.engine.admission.Admission`.
     """
 
     def __init__(self) -> None:
-        self.last_prompt = self.last_proposal = -1
+        self.last_prompt = self.last_proposal = self.last_begun = -1
 
 
 class SequenceGroup:

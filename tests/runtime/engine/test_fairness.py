@@ -200,6 +200,36 @@ def test_what_waits_for_memory_is_overtaken_a_number_of_times_and_no_more() -> N
     assert large in prefilled(scheduler)
 
 
+@pytest.mark.parametrize("lists", [1, 2, 6])
+def test_what_waits_for_memory_waits_for_one_request_of_each_client(lists: int) -> None:
+    """Lists of prompts, all sent before it, fill the 100 positions that there are."""
+    engine = engine_of(budget=fake_runner(FakeGraphs(digest_of)).new_cache(None).bytes_for(10, 10))
+    clients = [Client() for _ in range(lists)]
+    for n in range(40):
+        for k, client in enumerate(clients):
+            engine.add(group_of(*(sequence([1 + k, n, 1], 4) for _ in range(MOST)), client=client))
+    for _ in range(5):
+        engine.step()
+    late = sequence([5] * 9, 12)
+    engine.add(group_of(late))
+    assert steps_to(engine, late) <= 12 * (1 + lists)
+    assert late.generated[0] == expected(late)[0]
+
+
+@pytest.mark.parametrize("lists", [2, 6])
+def test_lists_take_turns_to_begin_with_whoever_comes_later(lists: int) -> None:
+    """There is room for two of their requests at once, and all of them came before."""
+    engine, clients = engine_of(), [Client() for _ in range(lists)]
+    for n in range(40):
+        for k, client in enumerate(clients):
+            engine.add(group_of(*(sequence([1 + k, n, 1], 4) for _ in range(MOST)), client=client))
+    for _ in range(5):
+        engine.step()
+    late = [sequence([7, 7, n], 4) for n in range(MOST)]
+    engine.add(group_of(*late))
+    assert steps_to(engine, *late) <= 12 * (1 + lists)
+
+
 def prefilled(scheduler: Scheduler) -> list[Sequence]:
     """The sequences that some step of ten begins to read."""
     found = list[Sequence]()
