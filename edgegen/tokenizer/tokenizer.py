@@ -146,8 +146,11 @@ class Tokenizer:
 
     def least_tokens(self, text: str) -> int:
         """How many tokens ``text`` has at least, without tokenizing it; 0 where that is not known."""
+        if self._longest is None:
+            return 0
         # White space is not counted: normalizers may strip it, and so may control tokens beside it.
-        return 0 if self._longest is None else -(-sum(map(len, text.split())) // self._longest)
+        parts = (text[begin : begin + _SHORT] for begin in range(0, len(text), _SHORT))
+        return -(-sum(sum(map(len, part.split())) for part in parts) // self._longest)
 
     @cached_property
     def _longest(self) -> int | None:
@@ -180,8 +183,11 @@ class Tokenizer:
         vocabularies. Where tokens spell bytes, a piece may be part of a character.
         """
         if self._spelling is not None:
-            shown = (self.visible_token(i, skip_special_tokens=False) for i in ids)
-            return [b"" if token is None else self._spelling.spell(token) for token in shown]
+            spelled = dict[int, bytes]()  # a long text has few tokens that differ
+            for i in set(ids):
+                token = self.visible_token(i, skip_special_tokens=False)
+                spelled[i] = b"" if token is None else self._spelling.spell(token)
+            return [spelled[i] for i in ids]
         stream = self.open_stream([(i, "") for i in ids[:1]])  # after any token, the first one keeps its space
         texts = [stream.push(i, "") for i in ids]
         return [text.encode() for text in [*texts[:-1], "".join([*texts[-1:], stream.finish()])][: len(ids)]]
