@@ -146,7 +146,7 @@ class SchemaCheck:
 
     def _whole_in_list(self, value: list[Any]) -> list[Any]:
         made, rest = value, self._items
-        if (rest is not None or self._first) and any(type(one) is not int for one in value):
+        if (rest is not None or self._first) and set(map(type, value)) != {int}:
             checks = [*self._first[: len(value)], *[rest] * (len(value) - len(self._first))]
             made = [one if check is None else check.with_whole_numbers(one)
                     for check, one in zip(checks, value, strict=True)]  # fmt: skip
@@ -223,7 +223,7 @@ class SchemaCheck:
 
     def _accepts_all_numbers(self, values: list[Any]) -> bool:
         """Whether these are whole numbers that fit, which there may be millions of; False is no answer."""
-        if self._kinds != {int} or self._values is not None or any(type(value) is not int for value in values):
+        if self._kinds != {int} or self._values is not None or not set(map(type, values)) <= {int}:
             return False
         return not values or all(
             within(n, limit) for (_, within, _), limit in self._limits for n in (min(values), max(values))
