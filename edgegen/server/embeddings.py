@@ -175,9 +175,9 @@ class EmbeddingsEndpoint:
         try:
             with self._models.admitted():
                 async with time_limit(self._options.request_seconds):
-                    body = await read_json(request)
+                    model, asked = await read_json(request, self._read)
                     facts = request_facts(scope)
-                    await while_connected(self._answer(body, facts, token, answers), receive, token)
+                    await while_connected(self._answer(model, asked, facts, token, answers), receive, token)
         except TimeoutError:
             error = ApiError.timed_out(self._options.request_seconds, "send fewer inputs")
             answers.append(error_response(error, scope))
@@ -192,11 +192,20 @@ class EmbeddingsEndpoint:
         finally:
             self._metrics.ended(self._wire.url, status, perf_counter() - begin)
 
+    def _read(self, body: dict[str, Any]) -> tuple[str | None, EmbeddingsRequest]:
+        """The model that ``body`` names, and what it asks for."""
+        asked = self._wire.read(body)
+        return body.get("model"), asked
+
     async def _answer(
-        self, body: dict[str, Any], facts: RequestFacts, token: CancelToken, answers: list[Response]
+        self,
+        model: str | None,
+        asked: EmbeddingsRequest,
+        facts: RequestFacts,
+        token: CancelToken,
+        answers: list[Response],
     ) -> None:
-        asked = await READING.run(self._wire.read, body)
-        async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm):
+        async with self._models.lease(model, keep_alive=asked.keep_alive) as (name, llm):
             facts.model, loaded = name, perf_counter()
             found = await ASKING.run(asked.embed, llm, token)
             facts.prompt_tokens = found.prompt_tokens

@@ -23,7 +23,7 @@ from edgegen.server.prefill_reports import PrefillReports
 from edgegen.server.request_log import LoggedError, RequestFacts, request_facts
 from edgegen.server.time_limit import time_limit
 from edgegen.server.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
-from edgegen.server.work import ASKING, COMPILING, PREPARING, READING, WorkThreads
+from edgegen.server.work import ASKING, COMPILING, PREPARING, WorkThreads
 
 DROPPED_HEADER = "Edgegen-Dropped-Messages"
 """How many of a chat's oldest messages the model has not read, where that is not none."""
@@ -52,8 +52,10 @@ class GenerationEndpoint:
         try:
             with self._models.admitted():
                 async with time_limit(self._options.request_seconds):
-                    body = await read_json(request)
-                    await while_connected(self._answer(body, request, reply, facts, token, begin), receive, token)
+                    model, asked = await read_json(request, self._read)
+                    await while_connected(
+                        self._answer(model, asked, request, reply, facts, token, begin), receive, token
+                    )
         except TimeoutError:
             error = ApiError.timed_out(self._options.request_seconds, "ask for fewer tokens")
             await reply.fail(error, scope, receive)
@@ -63,21 +65,26 @@ class GenerationEndpoint:
             token.cancel()
             self._metrics.ended(self._wire.url, reply.status, perf_counter() - begin)
 
+    def _read(self, body: dict[str, Any]) -> tuple[str | None, WireRequest]:
+        """The model that ``body`` names, and what it asks for."""
+        asked = self._wire.read(body)
+        return body.get("model"), asked
+
     async def _answer(
         self,
-        body: dict[str, Any],
+        model: str | None,
+        asked: WireRequest,
         request: Request,
         reply: "_Reply",
         facts: RequestFacts,
         token: CancelToken,
         begin: float,
     ) -> None:
-        asked = await READING.run(self._wire.read, body)
         if asked.unloads:
-            model = await self._models.release(body.get("model"))
-            await reply.whole(self._wire.writer(model.name, asked).body([]), request, {})
+            released = await self._models.release(model)
+            await reply.whole(self._wire.writer(released.name, asked).body([]), request, {})
             return
-        async with self._models.lease(body.get("model"), keep_alive=asked.keep_alive) as (name, llm):
+        async with self._models.lease(model, keep_alive=asked.keep_alive) as (name, llm):
             facts.model = name
             most, any_priority = self._options.max_tokens, self._options.allow_priority
             options = await PREPARING.run(asked.settings.options, llm, most, any_priority=any_priority)

@@ -24,7 +24,7 @@ from edgegen.server.models import ServedModel, ServedModels
 from edgegen.server.options import MOST_LIBRARY_CHARACTERS, MOST_TOKENIZED, ServerOptions
 from edgegen.server.parameters import Parameters
 from edgegen.server.schemas import TOKEN_ID
-from edgegen.server.work import LOADING, PREPARING, TEXTS
+from edgegen.server.work import LOADING, LONG, PREPARING
 from edgegen.strict_json.schema import (
     BOOLEAN,
     STRING,
@@ -122,7 +122,7 @@ class Information:
 
     async def tokenize(self, request: Request) -> Response:
         """The ids of ``content``, as llama-server has it, or of ``prompt``, as vLLM has it."""
-        body = _TOKENIZE.read(await read_json(request))
+        body = await read_json(request, _TOKENIZE.read)
         if "prompt" in body and "content" in body:
             raise ApiError(400, "content and prompt are the same: leave one out.", param="prompt")
         if "add_special" in body and "add_special_tokens" in body:
@@ -132,16 +132,16 @@ class Information:
         if text is None:
             raise ApiError(400, "content is missing: text expected.", param="content")
         async with self._models.lease(body.get("model")) as (_, llm):
-            ids = await TEXTS.run(_tokenized, llm, text, special=special)
-            written = await TEXTS.run(_written, llm, ids, pieces=bool(body.get("with_pieces")))
+            ids = await LONG.run(_tokenized, llm, text, special=special)
+            written = await LONG.run(_written, llm, ids, pieces=bool(body.get("with_pieces")))
             return StreamingResponse(_told(ids, written, llm.max_context), media_type="application/json")
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ``tokens``, control tokens included."""
-        body = _DETOKENIZE.read(await read_json(request))
+        body = await read_json(request, _DETOKENIZE.read)
         async with self._models.lease(body.get("model")) as (_, llm):
             try:
-                text = await TEXTS.run(_detokenized, llm, body["tokens"])
+                text = await LONG.run(_detokenized, llm, body["tokens"])
             except UsageError as error:
                 raise ApiError(400, str(error), param="tokens") from None
         return JSONResponse({"content": text})
@@ -255,7 +255,7 @@ async def _told(ids: "array[int]", written: _Written, context: int) -> AsyncGene
 
 def _detokenized(llm: LLM, ids: Sequence[int]) -> str:
     """The pieces of ``ids``, joined: where these are part of a text, it has the space before them."""
-    llm.decode(ids, skip_special_tokens=False)  # refuses what are no ids of this model
+    llm.decode([*set(ids)])  # refuses what are no ids of this model
     assert llm.tokenizer is not None
     return b"".join(llm.tokenizer.pieces(ids)).decode("utf-8", "replace")
 

@@ -1,7 +1,8 @@
 """Request bodies: a JSON object of bounded size, depth and reading time."""
 
 import json
-from typing import Any, Never, cast
+from collections.abc import Callable
+from typing import Any, Never, TypeVar, cast
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -9,14 +10,21 @@ from edgegen.errors import one_or_list
 from edgegen.server.api_error import ApiError
 from edgegen.server.options import BODY_SECONDS, MOST_BODY_BYTES, MOST_JSON_DEPTH
 from edgegen.server.time_limit import time_limit
-from edgegen.server.work import READING
+from edgegen.server.work import LONG, READING
+
+T = TypeVar("T")
+
+_LONG_BODY = 256 << 10
+"""Bytes of a body that takes some 10 ms to parse."""
 
 
-async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[str, Any]:
-    """The object in the body of ``request``, which may take ``seconds``; parsed off the event loop.
+async def read_json(request: Request, check: Callable[[dict[str, Any]], T], *, seconds: float = BODY_SECONDS) -> T:
+    """What ``check`` returns of the object in the body of ``request``; both in a thread, off the event loop.
+
+    ``seconds``: how long the body may take to come.
 
     Raises:
-        ApiError: the body is too large or too slow, is no such object, or its client has left.
+        ApiError: the body is too large or too slow, is no such object, or its client has left; or ``check`` raises it.
     """
     data = bytearray()
     try:
@@ -29,10 +37,10 @@ async def read_json(request: Request, *, seconds: float = BODY_SECONDS) -> dict[
         raise ApiError(408, f"the body took more than {seconds:g} seconds.", code="body_too_slow") from None
     except ClientDisconnect:  # which is no failure of the server: nobody is told, and nothing logged
         raise ApiError(499, "the client left before its body was whole.", code="client_left") from None
-    return await READING.run(parse_json, bytes(data))
+    return await (LONG if len(data) > _LONG_BODY else READING).run(lambda: check(parse_json(data)))
 
 
-def parse_json(data: bytes) -> dict[str, Any]:
+def parse_json(data: bytes | bytearray) -> dict[str, Any]:
     """The JSON object that ``data`` is.
 
     Raises:
@@ -67,7 +75,7 @@ def _check_depth(content: object) -> None:
     level = [content]
     for _ in range(MOST_JSON_DEPTH):
         level = [item for one in level for item in _items(one)]
-        if not any(isinstance(one, dict | list) for one in level):
+        if not {dict, list} & set(map(type, level)):
             return
     raise _too_deep()
 

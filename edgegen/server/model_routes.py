@@ -77,4 +77,4 @@ async def _named(request: Request) -> str:
     Raises:
         ApiError: it names none.
     """
-    return Parameters(request.url.path, REQUEST).read(await read_json(request))["model"]
+    return (await read_json(request, Parameters(request.url.path, REQUEST).read))["model"]

@@ -14,6 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import thread_time
+from traceback import clear_frames
 from typing import Any, ParamSpec, TypeVar, cast
 
 from edgegen.system import trim_memory
@@ -67,9 +68,11 @@ class _Job:
             try:
                 value = self.function()
             except BaseException as found:  # a panic of a library is no Exception
+                _let_go(found)
                 error = found if isinstance(found, Exception) else RuntimeError(f"{type(found).__name__}: {found}")
         with suppress(RuntimeError):  # the event loop has ended
             self.loop.call_soon_threadsafe(self._end, value, error)
+        del error  # its traceback has this frame
 
     def _end(self, value: Any, error: Exception | None) -> None:
         if self.place is not None:
@@ -80,6 +83,13 @@ class _Job:
             self.result.set_result(value)
         else:
             self.result.set_exception(error)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Forget what the functions held that have raised ``error``, such as a million ids: errors live on for long."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 class WorkThreads:
@@ -149,17 +159,18 @@ class WorkThreads:
 
 READING = WorkThreads("reading", 4)
 """Bodies are parsed and checked; answers are written."""
+LONG = WorkThreads("long", 1)
+"""Long bodies are parsed and checked, and texts that are tokenized for themselves. One after the other: Python runs one
+thread at a time anyway, and each that wants to run makes the engine's wait longer for its turns."""
 PREPARING = WorkThreads("preparing", 6)
 """Options are checked, templates rendered, prompts tokenized."""
 COMPILING = WorkThreads("compiling", 4)
 """The same of requests that constrain their answers: grammars take seconds to compile, one at a time for each model."""
-TEXTS = WorkThreads("texts", 2)
-"""Texts that are tokenized for themselves, of any length."""
 ASKING = WorkThreads("asking", 8)
 """Work that waits for a model: embeddings, and the log-probabilities of prompts."""
 LOADING = WorkThreads("loading", 4)
 """Bundles are listed, read, loaded, unloaded and deleted."""
-KINDS = (READING, PREPARING, COMPILING, TEXTS, ASKING, LOADING)
+KINDS = (READING, LONG, PREPARING, COMPILING, ASKING, LOADING)
 
 
 def unfinished_work() -> dict[str, int]:

@@ -42,7 +42,7 @@ class LlamaRoutes:
     async def apply_template(self, request: Request) -> Response:
         """The prompt that the model's chat template makes of ``messages``."""
         with self._models.admitted():
-            body = TEMPLATE_REQUEST.read(await read_json(request))
+            body = await read_json(request, TEMPLATE_REQUEST.read)
             problems = list[str]()
             conversation = read_chat(body, problems)
             if problems or conversation is None:

@@ -80,7 +80,7 @@ class OllamaRoutes:
         return JSONResponse({"models": await self._told(loaded, _process)})
 
     async def show(self, request: Request) -> Response:
-        given = SHOW_REQUEST.read(await read_json(request))
+        given = await read_json(request, SHOW_REQUEST.read)
         model = await self._models.find(_named(given))
         bundle = await self._models.bundle(model)
         return JSONResponse(await LOADING.run(_shown, f"{model.name}{_TAG}", bundle))
@@ -91,7 +91,7 @@ class OllamaRoutes:
         Raises:
             ApiError: this server pulls none, the name is none, or another model has it.
         """
-        given = PULL_REQUEST.read(await read_json(request))
+        given = await read_json(request, PULL_REQUEST.read)
         name, stream = _named(given), given.get("stream", True)
         if await self._is_served(name):
             return _lines(FIRST, SUCCESS) if stream else JSONResponse(SUCCESS)
@@ -134,7 +134,7 @@ class OllamaRoutes:
         return order
 
     async def delete(self, request: Request) -> Response:
-        given = DELETE_REQUEST.read(await read_json(request))
+        given = await read_json(request, DELETE_REQUEST.read)
         await self._models.remove(_named(given))
         return Response()
 

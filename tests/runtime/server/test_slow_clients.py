@@ -71,7 +71,7 @@ def app(tmp_path: Path, flood: Flood) -> Starlette:
 
     async def slow_body(request: Request) -> Response:
         try:
-            return JSONResponse(await read_json(request, seconds=0.2))
+            return JSONResponse(await read_json(request, dict, seconds=0.2))
         except ApiError as error:
             return error.response()
 

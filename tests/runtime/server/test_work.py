@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -99,6 +100,31 @@ def test_a_request_that_has_left_keeps_its_place_until_its_work_has_ended() -> N
         opened.set()
         await threads.run(int)
         assert free == ["first", "waiting"]
+
+    asyncio.run(run())
+
+
+def test_an_error_of_work_keeps_nothing_that_its_functions_held() -> None:
+    """Whoever has the error, for as long as they have it."""
+
+    class Large:
+        pass
+
+    held = list[weakref.ref[Large]]()
+
+    def work() -> None:
+        large = Large()
+        held.append(weakref.ref(large))
+        try:
+            raise KeyError(large.__class__.__name__)
+        except KeyError:
+            raise ValueError("refused") from None
+
+    async def run() -> None:
+        with pytest.raises(ValueError, match="refused") as error:
+            await WorkThreads("test", 1).run(work)
+        assert held[0]() is None
+        assert error.value.__traceback__ is not None
 
     asyncio.run(run())
 
