@@ -7,7 +7,6 @@ the bundle is the one that was exported.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +20,7 @@ from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store_folders import store_root
 from edgegen.errors import BundleError
 from edgegen.strict_json import decode
-from edgegen.system import home_folder, open_regular, read_regular_text
+from edgegen.system import home_folder, open_regular, read_regular_text, replace_text
 
 _READ = frozenset({".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken", GGUF})
 """Suffixes of the files that an export reads."""
@@ -152,10 +151,5 @@ def _records() -> Iterator[ExportRecord]:
 
 
 def _write(record: ExportRecord) -> None:
-    folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{record.bundle}.json"
-    new = path.with_name(f"{path.name}.{os.getpid()}")
     content: Mapping[str, object] = asdict(record)
-    new.write_text(json.dumps(content), "utf-8")
-    new.replace(path)
+    replace_text(_folder() / f"{record.bundle}.json", json.dumps(content))

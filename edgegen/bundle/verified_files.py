@@ -6,7 +6,6 @@ modification and change time), so that it costs once, not at every start.
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgegen.bundle.manifest import FileEntry
-from edgegen.system import change_time, home_folder, open_regular, path_too_long, read_regular_text, retry_in_use
+from edgegen.system import change_time, home_folder, open_regular, path_too_long, read_regular_text, replace_text
 
 # A file changed within the clock's granularity after it was hashed would look unchanged.
 _SETTLED_AFTER_NS = 2_000_000_000
@@ -70,8 +69,7 @@ class VerifiedFiles(NamedTuple):
             return problems
         if before and before == self._identities() and self._settled(before):
             with suppress(OSError):  # a home that cannot be written costs a verification per start, no more
-                memory.parent.mkdir(parents=True, exist_ok=True)
-                _replace(memory, json.dumps(before))
+                replace_text(memory, json.dumps(before))
         return []
 
     def problem(self, name: str) -> str | None:
@@ -125,13 +123,3 @@ class VerifiedFiles(NamedTuple):
     def _settled(identities: dict[str, Any]) -> bool:
         newest = max(max(identity[3:]) for identity in identities["files"].values())
         return time.time_ns() - newest > _SETTLED_AFTER_NS
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write ``path`` as a whole; a process may be reading it."""
-    temporary = path.with_suffix(f".{os.getpid()}")
-    try:
-        temporary.write_text(text)
-        retry_in_use(lambda: temporary.replace(path))
-    finally:
-        temporary.unlink(missing_ok=True)

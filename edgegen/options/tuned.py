@@ -12,7 +12,16 @@ from edgegen.bundle.manifest import KVDtype
 from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.strict_json import decode
-from edgegen.system import LOCAL, Source, cores, home_folder, processor_features, read_regular_text, retry_in_use
+from edgegen.system import (
+    LOCAL,
+    Source,
+    cores,
+    home_folder,
+    processor_features,
+    read_regular_text,
+    replace_text,
+    retry_in_use,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +56,7 @@ class TunedOptions:
             OSError: it cannot be written.
         """
         path = path_of(bundle, source)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".part")
-        partial.write_text(json.dumps(asdict(self)), "utf-8")
-        retry_in_use(lambda: partial.replace(path))
+        replace_text(path, json.dumps(asdict(self)))
         return path
 
     def applied(self, options: EngineOptions, given: set[str], *, keep_kv: bool = False) -> EngineOptions:

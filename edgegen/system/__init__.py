@@ -9,7 +9,16 @@ from edgegen.system.console import heed_console
 from edgegen.system.cores import Cores, cores, physical_cores
 from edgegen.system.file_names import is_portable, name_clashes, path_too_long
 from edgegen.system.file_times import change_time
-from edgegen.system.folders import expand_user, home_folder, is_in_use, locked, remove_folder, retry_in_use, sync_folder
+from edgegen.system.folders import (
+    expand_user,
+    home_folder,
+    is_in_use,
+    locked,
+    remove_folder,
+    replace_text,
+    retry_in_use,
+    sync_folder,
+)
 from edgegen.system.frozen import is_frozen
 from edgegen.system.gpu import available_gpu_memory
 from edgegen.system.memory import (
@@ -77,6 +86,7 @@ __all__ = [
     "read_regular",
     "read_regular_text",
     "remove_folder",
+    "replace_text",
     "retry_in_use",
     "second_level_cache",
     "share_freed_memory",

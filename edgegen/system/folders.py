@@ -96,6 +96,21 @@ def retry_in_use(act: Callable[[], _T], waits: Sequence[float] = _PATIENCE) -> _
     return act()
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write ``path``, whole or not at all: other processes may read and write it. Its folder is made if need be.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, "utf-8")
+        retry_in_use(lambda: temporary.replace(path))
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def remove_folder(folder: Path, waits: Sequence[float] = _PATIENCE, *, at_exit: bool = False) -> OSError | None:
     """Remove a folder and all in it; None if it is gone, else why it is not.
 
