@@ -3,12 +3,12 @@
     python -m tests.long.fail_writes [--points N] [--kills N] [--only NAME]
 
 An export over an existing bundle, an answer that is appended to a session, a batch over an existing output, a bundle
-of the store that is removed, and a verification that is remembered, the only file that a server writes too, run under
-``strace``. It kills them (SIGKILL) right before each call that writes, syncs, renames, makes or removes, and so right
-after each of them; and has such calls fail with ENOSPC and with EIO, N of each kind, spread evenly. Then they are
-killed at random times. Afterwards the old file or folder is there, or the new one, whole; an error is one sentence with
-exit code 1; and where other files are left than before, the same command run again succeeds. The exit code of this test
-is 1 if a check fails.
+of the store that is removed, a verification that is remembered, the only file that a server writes too, a pull from a
+hub, and a GGUF file that is run, run under ``strace``. It kills them (SIGKILL) right before each call that writes,
+syncs, renames, makes or removes, and so right after each of them; and has such calls fail with ENOSPC and with EIO, N
+of each kind, spread evenly. Then they are killed at random times. Afterwards the old file or folder is there, or the
+new one, whole; an error is one sentence with exit code 1; and where other files are left than before, the same
+command run again succeeds. The exit code of this test is 1 if a check fails.
 """
 
 import argparse
@@ -31,12 +31,16 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.errors import EdgegenError
 from edgegen.generation.session import Session
+from tests.export.checkpoint.gguf_bytes import LETTERS, write_whole_llama
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.root import ROOT
+from tests.standin_hub import StandInHub
 
 KINDS = (
     *("mkdir", "write", "writev", "pwrite64", "ftruncate", "fallocate", "fsync", "fdatasync", "sendfile"),
     *("copy_file_range", "link", "rename", "unlink", "unlinkat", "rmdir"),
 )
+TOKENIZER = ROOT / "models" / "stories" / "tokenizer.json"
 DISKS = {"a full disk": "error=ENOSPC", "a broken disk": "error=EIO"}
 KILL = "a kill"
 EDGEGEN = [sys.executable, "-m", "edgegen"]
@@ -168,6 +172,53 @@ def remembered(root: Path) -> Subject:
     return Subject("verification", command, prepare, found, may_stay_old=True)
 
 
+def whole_bundles(store: Path) -> list[str]:
+    """The names of the bundles that were added to a store, each of which is whole."""
+    names = [entry.name for entry in BundleStore(store) if entry.name != DEFAULT_MODEL]
+    for name in names:
+        Bundle.open(store / name).verify()
+    return names
+
+
+def pull(root: Path) -> Subject:
+    """From a hub in this process; whatever of the hub's cache is not half a file must be what the hub has."""
+    name, cache, store = "someone/tiny", root / "hf", root / "home" / "bundles"
+    model = write_gpt2(root / "tiny", layout="original", vocab_size=2048, tokenizer=TOKENIZER)
+    hub = StandInHub({name: model}).__enter__()  # until the process ends
+    os.environ |= hub.environment(cache)
+    there = {path.read_bytes() for path in model.rglob("*") if path.is_file()}
+
+    def prepare() -> None:
+        shutil.rmtree(store, ignore_errors=True)
+        shutil.rmtree(cache, ignore_errors=True)
+
+    def found() -> str:
+        for blob in cache.rglob("blobs/*"):
+            if blob.suffix != ".incomplete" and blob.read_bytes() not in there:
+                raise LostError(f"{blob.name} is not what the hub has")
+        return "new" if whole_bundles(store) else "old"
+
+    return Subject("pull", [*EDGEGEN, "pull", name, "--fast"], prepare, found)
+
+
+def from_file(root: Path) -> Subject:
+    """It becomes a bundle of the store, and a record says of which file."""
+    file, home = root / "model.gguf", root / "home"
+    write_whole_llama(file, LETTERS)
+
+    def prepare() -> None:
+        shutil.rmtree(home, ignore_errors=True)
+
+    def found() -> str:
+        store, records = home / "bundles", [*(home / "exported").glob("*.json")]
+        for record in records:
+            json.loads(record.read_text())
+        return "new" if whole_bundles(store) else "old"
+
+    command = [*EDGEGEN, "generate", "-m", str(file), "--fast", "--yes", "-n", "1", "--threads", "1", "abc"]
+    return Subject("from_file", command, prepare, found)
+
+
 def traced(command: list[str], *options: str) -> list[str]:
     return ["strace", "-f", "-qq", *options, *command]
 
@@ -276,7 +327,7 @@ class Attack:
         return re.sub(r"\.partial-\w+-\w+|\.(tmp)?\w{8}\.tmp|\b\d+$", "*", "\n".join(names), flags=re.MULTILINE)
 
 
-SUBJECTS = (export, session, batch, removal, remembered)
+SUBJECTS = (export, session, batch, removal, remembered, pull, from_file)
 
 
 def main() -> None:
