@@ -17,7 +17,7 @@ from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.tuned_options import tuned_engine_options, tuned_for
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
-from edgegen.server.log import LogFormat, LogLevel, log_to
+from edgegen.server.http.log import LogFormat, LogLevel, log_to
 from edgegen.system import share_freed_memory
 
 _KEY = "EDGEGEN_API_KEY"
@@ -183,7 +183,7 @@ def command(
 
     Only this machine reaches the server, unless --host says otherwise; then clients need an API key.
     """
-    from edgegen.server.options import EVERY_ORIGIN, ServerOptions
+    from edgegen.server.http.options import EVERY_ORIGIN, ServerOptions
 
     options = ServerOptions(
         host,
@@ -230,10 +230,10 @@ def command(
         memory_budget, options_for = rest_of(max_memory, _SERVER), None
 
     from edgegen.server.app import create_app
-    from edgegen.server.installed_models import InstalledModels
-    from edgegen.server.last_call import CLOSING_SECONDS, LastCall
-    from edgegen.server.listening import listening
-    from edgegen.server.pulls import Pulls
+    from edgegen.server.http.last_call import CLOSING_SECONDS, LastCall
+    from edgegen.server.http.listening import listening
+    from edgegen.server.models.installed_models import InstalledModels
+    from edgegen.server.models.pulls import Pulls
     from edgegen.server.runner import run
 
     share_freed_memory()

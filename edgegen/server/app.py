@@ -12,32 +12,32 @@ from starlette.routing import Route
 
 from edgegen.errors import did_you_mean
 from edgegen.llm import LLM
-from edgegen.server.access import AccessGuard
-from edgegen.server.api_error import ApiError
-from edgegen.server.catalogue_routes import CatalogueRoutes
-from edgegen.server.embeddings import EmbeddingsEndpoint, EmbeddingsWire, OpenAIEmbeddings
-from edgegen.server.endpoint import GenerationEndpoint
-from edgegen.server.error_format import error_response
-from edgegen.server.information import Information
+from edgegen.server.http.access import AccessGuard
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import error_response
+from edgegen.server.http.metrics import Metrics
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.http.request_log import RequestLog
 from edgegen.server.llama.api import LLAMA_WIRES
 from edgegen.server.llama.embedding import LlamaEmbedding
 from edgegen.server.llama.routes import LlamaRoutes
 from edgegen.server.messages.api import Messages, MessageTokens
-from edgegen.server.metrics import Metrics
-from edgegen.server.model_routes import ModelRoutes
-from edgegen.server.models import ModelSource, ServedModels
+from edgegen.server.models.pulls import Pulls
+from edgegen.server.models.served_models import ModelSource, ServedModels
 from edgegen.server.ollama.api import OllamaChat, OllamaGenerate
 from edgegen.server.ollama.embed import OllamaEmbed, OllamaEmbeddings
 from edgegen.server.ollama.model_routes import OllamaRoutes
 from edgegen.server.openai.chat_completions import ChatCompletions
 from edgegen.server.openai.completions import Completions
-from edgegen.server.openapi.document import openapi_route
-from edgegen.server.options import ServerOptions
+from edgegen.server.openapi import openapi_route
 from edgegen.server.page import page_routes
-from edgegen.server.pulls import Pulls
-from edgegen.server.request_log import RequestLog
 from edgegen.server.responses.api import Responses
-from edgegen.server.wire import Wire
+from edgegen.server.routes.catalogue_routes import CatalogueRoutes
+from edgegen.server.routes.information import Information
+from edgegen.server.routes.model_routes import ModelRoutes
+from edgegen.server.wire.embeddings import EmbeddingsEndpoint, EmbeddingsWire, OpenAIEmbeddings
+from edgegen.server.wire.endpoint import GenerationEndpoint
+from edgegen.server.wire.wire import Wire
 
 WIRES: Sequence[Wire] = (
     ChatCompletions(),

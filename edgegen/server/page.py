@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from edgegen.server.work import READING
+from edgegen.server.http.work import READING
 
 STATIC = Path(__file__).parent / "static"
 

@@ -14,11 +14,11 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from edgegen.server.connection import ConnectionLimits, timed_protocol
-from edgegen.server.last_call import LastCall
-from edgegen.server.listening import BACKLOG
-from edgegen.server.open_connections import ACCEPTED_AT_ONCE, OpenConnections, most_connections
-from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions
+from edgegen.server.http.connection import ConnectionLimits, timed_protocol
+from edgegen.server.http.last_call import LastCall
+from edgegen.server.http.listening import BACKLOG
+from edgegen.server.http.open_connections import ACCEPTED_AT_ONCE, OpenConnections, most_connections
+from edgegen.server.http.options import MOST_HEADER_BYTES, ServerOptions
 from edgegen.system.systemd import notify
 
 _SWITCH_SECONDS = 0.0005

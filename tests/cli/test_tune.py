@@ -10,7 +10,7 @@ from edgegen.bundle.store import BundleStore
 from edgegen.cli import run
 from edgegen.options.engine import EngineOptions
 from edgegen.options.tuned import TunedOptions, path_of
-from edgegen.server.installed_models import InstalledModels
+from edgegen.server.models.installed_models import InstalledModels
 from tests.cli.conftest import Edgegen
 
 TUNED = TunedOptions(1, 32, "float32")

@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 from edgegen import LLM, EngineOptions, Session
 from edgegen.bundle.bundle import Bundle
 from edgegen.server.app import create_app
-from edgegen.server.installed_models import InstalledModels
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.models.installed_models import InstalledModels
 from tests.families.hybrids import BundleOf, judged_families
 from tests.runtime.models import END, THE
 from tests.runtime.server.material import CHAT, COMPLETION, OWN

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.compare.memory import status_bytes
-from edgegen.server.last_call import CLOSING_SECONDS
-from edgegen.server.work import KINDS
+from edgegen.server.http.last_call import CLOSING_SECONDS
+from edgegen.server.http.work import KINDS
 from tests.runtime.server.serving import serving
 
 MOST_THREADS = sum(kind.most for kind in KINDS) + 16

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgegen.server.api_error import ApiError
+from edgegen.server.http.api_error import ApiError
 from edgegen.server.llama.request import read_completion, read_infill
 from edgegen.server.llama.response import LlamaWriter
 from edgegen.server.llama.schema import COMPLETION, COMPLETIONS, INFILL
-from edgegen.server.wire import SERVER_SENT, WireRequest
+from edgegen.server.wire.wire import SERVER_SENT, WireRequest
 
 
 class LlamaWire:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgegen.scoring.embeddings import Embeddings
-from edgegen.server.api_error import ApiError
-from edgegen.server.embeddings import EmbeddingsRequest
+from edgegen.server.http.api_error import ApiError
 from edgegen.server.llama.schema import EMBEDDING, EMBEDDING_REQUEST
-from edgegen.server.parameters import several
+from edgegen.server.wire.embeddings import EmbeddingsRequest
+from edgegen.server.wire.parameters import several
 
 
 class LlamaEmbedding:

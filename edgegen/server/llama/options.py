@@ -5,10 +5,10 @@ from typing import Any
 
 from edgegen.openai.request import UNLIMITED, from_json
 from edgegen.options.generation import GenerationOptions
-from edgegen.server import ported_options
-from edgegen.server.llama_fields import SAMPLERS
-from edgegen.server.request_settings import OPTION_NAMES
-from edgegen.server.schemas import no_op_schemas, option_schemas, refused_schemas
+from edgegen.server.wire import ported_options
+from edgegen.server.wire.llama_fields import SAMPLERS
+from edgegen.server.wire.request_settings import OPTION_NAMES
+from edgegen.server.wire.schemas import no_op_schemas, option_schemas, refused_schemas
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgegen.errors import UsageError
 from edgegen.generation.fill import fill_prompt
 from edgegen.llm import LLM
-from edgegen.server.api_error import ApiError
+from edgegen.server.http.api_error import ApiError
 
 
 @dataclass(frozen=True, slots=True)

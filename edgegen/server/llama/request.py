@@ -7,8 +7,8 @@ from edgegen.errors import one_or_list
 from edgegen.server.llama.options import RENAMED, read_options
 from edgegen.server.llama.prompt import InfillPrompt, MixedPrompt
 from edgegen.server.llama.schema import COMPLETION_REQUEST, INFILL_REQUEST
-from edgegen.server.request_settings import RequestSettings
-from edgegen.server.wire import ModelPrompt, WireRequest
+from edgegen.server.wire.request_settings import RequestSettings
+from edgegen.server.wire.wire import ModelPrompt, WireRequest
 
 Prompt = str | list[int] | ModelPrompt
 

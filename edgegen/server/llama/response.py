@@ -9,9 +9,9 @@ from edgegen.llm import LLM
 from edgegen.openai.answer import bounded
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
-from edgegen.server.api_error import ApiError
-from edgegen.server.llama_fields import RunningTimings, generation_settings, prompt_progress, result_timings
-from edgegen.server.wire import ChatPrompt, Event, PromptInfo, WireRequest
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.wire.llama_fields import RunningTimings, generation_settings, prompt_progress, result_timings
+from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, WireRequest
 
 _BY_TEXT = ("stop_strings", "stop_regex")
 """Options whose match ends an answer as a stop word does."""

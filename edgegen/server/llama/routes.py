@@ -11,13 +11,13 @@ from edgegen.chat import Conversation
 from edgegen.errors import EdgegenError
 from edgegen.llm import LLM
 from edgegen.openai.request import read_chat
-from edgegen.server.api_error import ApiError
-from edgegen.server.handler import answering
-from edgegen.server.json_body import read_json
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.handler import answering
+from edgegen.server.http.json_body import read_json
+from edgegen.server.http.work import PREPARING
 from edgegen.server.llama.schema import APPLY_TEMPLATE, TEMPLATE_REQUEST
-from edgegen.server.models import ServedModels
-from edgegen.server.parameters import refusal
-from edgegen.server.work import PREPARING
+from edgegen.server.models.served_models import ServedModels
+from edgegen.server.wire.parameters import refusal
 
 SLOTS, LORA_ADAPTERS = "/slots", "/lora-adapters"
 RERANK = ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking")

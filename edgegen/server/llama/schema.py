@@ -1,11 +1,11 @@
 """What llama-server's API takes: requests are checked against these schemas, which are also the OpenAPI document's."""
 
+from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
 from edgegen.server.llama.options import completion_options
 from edgegen.server.openai import schema as openai
-from edgegen.server.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
-from edgegen.server.parameters import Parameters
-from edgegen.server.ported_options import RETURN_PROGRESS
-from edgegen.server.schemas import PROMPT_IDS, STREAM, TOKEN_ID
+from edgegen.server.wire.parameters import Parameters
+from edgegen.server.wire.ported_options import RETURN_PROGRESS
+from edgegen.server.wire.schemas import PROMPT_IDS, STREAM, TOKEN_ID
 from edgegen.strict_json.schema import (
     BOOLEAN,
     STRING,

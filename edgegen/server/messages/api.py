@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from edgegen.server.api_error import ApiError
-from edgegen.server.error_format import COUNT_TOKENS, MESSAGES, message_error
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import COUNT_TOKENS, MESSAGES, message_error
 from edgegen.server.messages.request import hides_thoughts, read_count, read_request
 from edgegen.server.messages.response import PING, CountWriter, MessageWriter
-from edgegen.server.wire import SERVER_SENT, WireRequest
+from edgegen.server.wire.wire import SERVER_SENT, WireRequest
 
 
 class Messages:

@@ -8,13 +8,13 @@ from edgegen.chat import Conversation
 from edgegen.chat.tools import ToolChoice, Tools
 from edgegen.errors import ConversationError, did_you_mean
 from edgegen.openai.request import each_problem, from_json
-from edgegen.server.api_error import ApiError
-from edgegen.server.error_format import THREAD_UNSUPPORTED
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import THREAD_UNSUPPORTED
 from edgegen.server.messages.blocks import read_messages
 from edgegen.server.messages.schema import COUNT_REQUEST, RENAMED, REQUEST
-from edgegen.server.parameters import refusal
-from edgegen.server.request_settings import OPTION_NAMES, RequestSettings
-from edgegen.server.wire import ChatPrompt, WireRequest
+from edgegen.server.wire.parameters import refusal
+from edgegen.server.wire.request_settings import OPTION_NAMES, RequestSettings
+from edgegen.server.wire.wire import ChatPrompt, WireRequest
 
 _THINKS = {"enabled": True, "disabled": False, "adaptive": None}
 """Types of ``thinking``, and whether the model is to think; None leaves it to the model."""

@@ -8,10 +8,10 @@ from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions
-from edgegen.server.api_error import ApiError
-from edgegen.server.error_format import message_error
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import message_error
 from edgegen.server.messages.blocks import signature
-from edgegen.server.wire import ChatPrompt, Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, WireRequest
 
 PING = Event.of({"type": "ping"}, "ping")
 

@@ -2,10 +2,10 @@
 OpenAPI document's.
 """
 
-from edgegen.server.error_format import COUNT_TOKENS, MESSAGES
-from edgegen.server.options import MOST_MESSAGES, MOST_TOOLS
-from edgegen.server.parameters import Parameters
-from edgegen.server.schemas import NOTHING, STREAM, TOOL_ARGUMENTS, TOOL_NAME, option_schemas
+from edgegen.server.http.error_format import COUNT_TOKENS, MESSAGES
+from edgegen.server.http.options import MOST_MESSAGES, MOST_TOOLS
+from edgegen.server.wire.parameters import Parameters
+from edgegen.server.wire.schemas import NOTHING, STREAM, TOOL_ARGUMENTS, TOOL_NAME, option_schemas
 from edgegen.strict_json.schema import (
     ADVICE,
     ANYTHING,

@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edgegen.server.api_error import ApiError
-from edgegen.server.error_format import ollama_error
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import ollama_error
 from edgegen.server.ollama.request import read_chat, read_generate
 from edgegen.server.ollama.response import ChatWriter, GenerateWriter
 from edgegen.server.ollama.schema import CHAT, GENERATE
-from edgegen.server.wire import JSON_LINES, WireRequest
+from edgegen.server.wire.wire import JSON_LINES, WireRequest
 
 _THINKING = re.compile(r"^(?:thinking|reasoning_effort): (True|False|'\w+')")
 """Begins the errors of the layers below about what is ``think`` here."""

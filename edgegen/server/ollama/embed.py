@@ -5,10 +5,10 @@ from time import perf_counter
 from typing import Any
 
 from edgegen.scoring.embeddings import Embeddings
-from edgegen.server.embeddings import EmbeddingsRequest
 from edgegen.server.ollama.options import keep_alive_seconds
 from edgegen.server.ollama.response import nanoseconds
 from edgegen.server.ollama.schema import EMBED, EMBED_REQUEST, EMBEDDINGS, EMBEDDINGS_REQUEST
+from edgegen.server.wire.embeddings import EmbeddingsRequest
 
 
 class OllamaEmbed:

@@ -14,22 +14,22 @@ from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.chat import ChatTemplate
 from edgegen.errors import UsageError
 from edgegen.options.generation import GenerationOptions
-from edgegen.server.api_error import ApiError
-from edgegen.server.error_format import OLLAMA
-from edgegen.server.handler import Handler, answering
-from edgegen.server.json_body import read_json
-from edgegen.server.model_description import capabilities
-from edgegen.server.models import ServedModel, ServedModels
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import OLLAMA
+from edgegen.server.http.handler import Handler, answering
+from edgegen.server.http.json_body import read_json
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.http.request_log import request_facts
+from edgegen.server.http.work import LOADING
+from edgegen.server.models.model_description import capabilities
+from edgegen.server.models.pull_order import PullOrder
+from edgegen.server.models.pulls import Pulls
+from edgegen.server.models.served_models import ServedModel, ServedModels
 from edgegen.server.ollama.options import HONOURED
 from edgegen.server.ollama.pull import FIRST, SUCCESS, PullAnswer
 from edgegen.server.ollama.response import timestamp
 from edgegen.server.ollama.schema import DELETE, DELETE_REQUEST, PULL, PULL_REQUEST, SHOW, SHOW_REQUEST
-from edgegen.server.options import ServerOptions
-from edgegen.server.pull_order import PullOrder
-from edgegen.server.pulls import Pulls
-from edgegen.server.request_log import request_facts
-from edgegen.server.wire import JSON_LINES, Event
-from edgegen.server.work import LOADING
+from edgegen.server.wire.wire import JSON_LINES, Event
 
 VERSION = "0.12.11"
 """The version of ollama whose API this is; clients ask for a least one."""

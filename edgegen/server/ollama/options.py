@@ -6,8 +6,8 @@ from typing import Any
 
 from edgegen.openai.request import UNLIMITED, from_json
 from edgegen.options.validation import LARGEST
-from edgegen.server.request_settings import OPTION_NAMES
-from edgegen.server.schemas import no_op_schemas, option_schemas, refused_schemas
+from edgegen.server.wire.request_settings import OPTION_NAMES
+from edgegen.server.wire.schemas import no_op_schemas, option_schemas, refused_schemas
 from edgegen.strict_json.schema import (
     BOOLEAN,
     ELSEWHERE,

@@ -8,10 +8,10 @@ from typing import Any, cast
 from edgegen.chat import Conversation
 from edgegen.errors import ConversationError
 from edgegen.llm import LLM
-from edgegen.server.api_error import ApiError
-from edgegen.server.json_body import parse_json
-from edgegen.server.options import MOST_MESSAGES
-from edgegen.server.wire import ChatPrompt
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.json_body import parse_json
+from edgegen.server.http.options import MOST_MESSAGES
+from edgegen.server.wire.wire import ChatPrompt
 
 
 @dataclass(frozen=True, slots=True)

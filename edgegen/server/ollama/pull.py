@@ -7,13 +7,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from edgegen.generation.cancellation import CancelToken
-from edgegen.server.api_error import ApiError
-from edgegen.server.endpoint import while_connected
-from edgegen.server.error_format import error_response, ollama_error
-from edgegen.server.pull_order import PullOrder
-from edgegen.server.pulls import PullProgress, Pulls
-from edgegen.server.request_log import LoggedError, request_facts
-from edgegen.server.wire import JSON_LINES, Event
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import error_response, ollama_error
+from edgegen.server.http.request_log import LoggedError, request_facts
+from edgegen.server.models.pull_order import PullOrder
+from edgegen.server.models.pulls import PullProgress, Pulls
+from edgegen.server.wire.endpoint import while_connected
+from edgegen.server.wire.wire import JSON_LINES, Event
 
 FIRST, SUCCESS = {"status": "pulling manifest"}, {"status": "success"}
 

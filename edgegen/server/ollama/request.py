@@ -9,12 +9,12 @@ from edgegen.errors import ConversationError, OptionError, one_or_list
 from edgegen.openai.request import each_problem
 from edgegen.openai.request import read_chat as read_conversation
 from edgegen.options.generation import GenerationOptions
-from edgegen.server.fill import FillPrompt
 from edgegen.server.ollama.options import RENAMED, keep_alive_seconds, read_options
 from edgegen.server.ollama.prompt import GeneratePrompt, Memory
 from edgegen.server.ollama.schema import CHAT_REQUEST, GENERATE_REQUEST
-from edgegen.server.request_settings import RequestSettings
-from edgegen.server.wire import ChatPrompt, ModelPrompt, WireRequest
+from edgegen.server.wire.fill import FillPrompt
+from edgegen.server.wire.request_settings import RequestSettings
+from edgegen.server.wire.wire import ChatPrompt, ModelPrompt, WireRequest
 
 
 def read_chat(body: Mapping[str, Any]) -> WireRequest:

@@ -13,10 +13,10 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.openai.answer import chat_logprobs, finish_reason
 from edgegen.options.generation import GenerationOptions
-from edgegen.server.api_error import ApiError
-from edgegen.server.error_format import ollama_error
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import ollama_error
 from edgegen.server.ollama.prompt import GeneratePrompt, Memory
-from edgegen.server.wire import Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import Event, PromptInfo, WireRequest
 
 
 def timestamp(moment: datetime | None = None) -> str:

@@ -1,12 +1,12 @@
 """What ollama's API takes: requests are checked against these schemas, which are also the OpenAPI document's."""
 
-from edgegen.server.error_format import OLLAMA
+from edgegen.server.http.error_format import OLLAMA
+from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_TOOLS
 from edgegen.server.ollama.options import KEEP_ALIVE, OPTIONS
 from edgegen.server.openai import schema as openai
-from edgegen.server.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_TOOLS
-from edgegen.server.parameters import Parameters
-from edgegen.server.request_settings import OPTION_NAMES
-from edgegen.server.schemas import NOTHING, option_schemas
+from edgegen.server.wire.parameters import Parameters
+from edgegen.server.wire.request_settings import OPTION_NAMES
+from edgegen.server.wire.schemas import NOTHING, option_schemas
 from edgegen.strict_json.schema import (
     ADVICE,
     ANYTHING,

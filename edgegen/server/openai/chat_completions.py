@@ -14,12 +14,12 @@ from edgegen.openai.answer import chat_completion, chat_logprobs, finish_reason
 from edgegen.openai.request import read_chat
 from edgegen.openai.schema import CHAT, TEMPLATE_VARIABLES
 from edgegen.options.generation import GenerationOptions
-from edgegen.server.api_error import ApiError
+from edgegen.server.http.api_error import ApiError
 from edgegen.server.openai.request import request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.openai.schema import CHAT_REQUEST
-from edgegen.server.parameters import refusal
-from edgegen.server.wire import SERVER_SENT, ChatPrompt, Event, PromptInfo, WireRequest
+from edgegen.server.wire.parameters import refusal
+from edgegen.server.wire.wire import SERVER_SENT, ChatPrompt, Event, PromptInfo, WireRequest
 
 _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"
 

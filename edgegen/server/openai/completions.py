@@ -11,13 +11,13 @@ from edgegen.openai.answer import TextOffsets, finish_reason, text_completion, t
 from edgegen.openai.schema import COMPLETION
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
-from edgegen.server.api_error import ApiError
-from edgegen.server.fill import FillPrompt
+from edgegen.server.http.api_error import ApiError
 from edgegen.server.openai.request import request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, failed, total_usage
 from edgegen.server.openai.schema import COMPLETION_REQUEST
-from edgegen.server.parameters import refusal, several
-from edgegen.server.wire import SERVER_SENT, Event, PromptInfo, WireRequest
+from edgegen.server.wire.fill import FillPrompt
+from edgegen.server.wire.parameters import refusal, several
+from edgegen.server.wire.wire import SERVER_SENT, Event, PromptInfo, WireRequest
 
 _DEFAULT_TOKENS = 16
 """What the API says of completions without ``max_tokens``."""

@@ -14,9 +14,9 @@ from edgegen.constraint import (
 from edgegen.errors import ConstraintError, one_or_list
 from edgegen.openai.request import RENAMED, RENAMED_THINKING, each_problem, from_json, settings_of
 from edgegen.openai.schema import CHAT, CHAT_OWN
-from edgegen.server.parameters import check_stream_options
-from edgegen.server.ported_options import TAKEN, with_own_names
-from edgegen.server.request_settings import RequestSettings
+from edgegen.server.wire.parameters import check_stream_options
+from edgegen.server.wire.ported_options import TAKEN, with_own_names
+from edgegen.server.wire.request_settings import RequestSettings
 
 _NO_OPTIONS = (*CHAT_OWN, *STRUCTURED_OUTPUT)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
 from edgegen.openai.answer import usage
-from edgegen.server.api_error import ApiError
-from edgegen.server.llama_fields import RunningTimings, prompt_progress, result_timings
-from edgegen.server.wire import Event, PromptInfo, WireRequest
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.wire.llama_fields import RunningTimings, prompt_progress, result_timings
+from edgegen.server.wire.wire import Event, PromptInfo, WireRequest
 
 DONE = Event("[DONE]")
 """Ends a stream."""

@@ -7,10 +7,10 @@ from edgegen.openai.request import ASKS_NOTHING, RENAMED, RENAMED_THINKING
 from edgegen.openai.schema import CHAT, CHAT_PARAMETERS, COMPLETION, UNSUPPORTED
 from edgegen.options.generation import THINKING_OPTIONS
 from edgegen.options.table import MOST_TOP_LOGPROBS
-from edgegen.server.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
-from edgegen.server.parameters import Parameters
-from edgegen.server.ported_options import ported_schemas
-from edgegen.server.schemas import NOTHING, PARALLEL_CALLS, PROMPT_IDS, STREAM, TOOL_NAME, option_schemas
+from edgegen.server.http.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
+from edgegen.server.wire.parameters import Parameters
+from edgegen.server.wire.ported_options import ported_schemas
+from edgegen.server.wire.schemas import NOTHING, PARALLEL_CALLS, PROMPT_IDS, STREAM, TOOL_NAME, option_schemas
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,

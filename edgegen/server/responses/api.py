@@ -10,11 +10,11 @@ from edgegen.generation.results import GenerationChunk, GenerationResult
 from edgegen.llm import LLM
 from edgegen.openai.answer import finish_reason
 from edgegen.options.generation import GenerationOptions
-from edgegen.server.api_error import ApiError
+from edgegen.server.http.api_error import ApiError
 from edgegen.server.responses.output import ResponseOutput
 from edgegen.server.responses.request import parameters, read_request
 from edgegen.server.responses.schema import RESPONSES
-from edgegen.server.wire import SERVER_SENT, Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import SERVER_SENT, Event, PromptInfo, WireRequest
 
 _PARAMS = {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"}
 """What errors of the layers below speak of, and what it is here."""

@@ -5,7 +5,7 @@ from reprlib import repr as shortened
 from typing import Any
 
 from edgegen.errors import did_you_mean
-from edgegen.server.parameters import refusal
+from edgegen.server.wire.parameters import refusal
 
 _Item = Mapping[str, Any]
 

@@ -6,12 +6,12 @@ from typing import Any, cast
 from edgegen.chat import Conversation
 from edgegen.errors import one_or_list
 from edgegen.openai.request import from_json
-from edgegen.server.parameters import check_stream_options
-from edgegen.server.request_settings import OPTION_NAMES, RequestSettings
 from edgegen.server.responses.input import read_input
 from edgegen.server.responses.schema import INCLUDED_LOGPROBS, RENAMED, REQUEST
 from edgegen.server.responses.tools import read_tools
-from edgegen.server.wire import ChatPrompt, WireRequest
+from edgegen.server.wire.parameters import check_stream_options
+from edgegen.server.wire.request_settings import OPTION_NAMES, RequestSettings
+from edgegen.server.wire.wire import ChatPrompt, WireRequest
 
 _TRUNCATION = {"auto": "drop_oldest", "disabled": "error"}
 

@@ -1,9 +1,9 @@
 """What ``/v1/responses`` takes: requests are checked against these schemas, and the OpenAPI document has them."""
 
 from edgegen.options.table import EFFORTS
-from edgegen.server.options import MOST_MESSAGES, MOST_TOOLS
-from edgegen.server.parameters import Parameters
-from edgegen.server.schemas import PARALLEL_CALLS, STREAM, TOOL_ARGUMENTS, TOOL_NAME, option_schemas
+from edgegen.server.http.options import MOST_MESSAGES, MOST_TOOLS
+from edgegen.server.wire.parameters import Parameters
+from edgegen.server.wire.schemas import PARALLEL_CALLS, STREAM, TOOL_ARGUMENTS, TOOL_NAME, option_schemas
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,

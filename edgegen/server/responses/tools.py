@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from edgegen.chat.tools import ToolChoice, Tools
 from edgegen.errors import ConversationError, did_you_mean
-from edgegen.server.api_error import ApiError
-from edgegen.server.parameters import refusal
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.wire.parameters import refusal
 
 
 def read_tools(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], ToolChoice | None]:

@@ -22,7 +22,7 @@ from edgegen.errors import ConversationError, EdgegenError
 from edgegen.server.messages.api import Messages
 from edgegen.server.openai.chat_completions import ChatCompletions
 from edgegen.server.responses.api import Responses
-from edgegen.server.wire import ChatPrompt
+from edgegen.server.wire.wire import ChatPrompt
 from tests.root import ROOT
 from tests.runtime.chat.material import CHATML, GIGACHAT, SPECIAL, template_sources
 

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from edgegen.llm import LLM
 from edgegen.server.app import create_app
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from tests.runtime.models import FakeGraphs, RandomGraphs, fake_llm
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"

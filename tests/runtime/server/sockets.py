@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from starlette.types import ASGIApp
 
-from edgegen.server.connection import ConnectionLimits
-from edgegen.server.listening import listen
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.connection import ConnectionLimits
+from edgegen.server.http.listening import listen
+from edgegen.server.http.options import ServerOptions
 from edgegen.server.runner import server_of
 from tests.waiting import PATIENCE_S, until
 

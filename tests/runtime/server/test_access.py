@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edgegen.errors import OptionError, UsageError
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from tests.runtime.server.material import OWN, error_of, fake_client
 
 KEYS = ("first-key", "second-key")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from edgegen.server.options import MOST_TOOLS
+from edgegen.server.http.options import MOST_TOOLS
 from tests.runtime.saying import ASKED, CALL, TEMPLATE, THINKING, Saying, saying
 from tests.runtime.server.material import CHAT, OpenAIDocument, client_of, error_of, events
 

@@ -12,8 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from edgegen.llm import LLM
-from edgegen.server.embeddings import EMBEDDINGS
-from edgegen.server.options import MOST_EMBEDDING_INPUTS, ServerOptions
+from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, ServerOptions
+from edgegen.server.wire.embeddings import EMBEDDINGS
 from edgegen_export.pipeline import export
 from tests.runtime.models import EOS, HIDDEN_SIZE, FakeGraphs, Gate, RandomGraphs, fake_llm, random_ids
 from tests.runtime.server.material import COMPLETION, OpenAIDocument, client_of, error_of
@@ -156,7 +156,7 @@ class TestLimits:
         assert len(graphs.runs) == before
 
     def test_all_tokens_together_are_limited(self, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("edgegen.server.embeddings.MOST_EMBEDDED_TOKENS", 5)
+        monkeypatch.setattr("edgegen.server.wire.embeddings.MOST_EMBEDDED_TOKENS", 5)
         assert client.post(EMBEDDINGS, json={"input": [[1, 2, 3], [4, 5]]}).status_code == 200
         error = error_of(client.post(EMBEDDINGS, json={"input": [[1, 2, 3], [4, 5, 6]]}))
         assert (error["param"], error["message"]) == (

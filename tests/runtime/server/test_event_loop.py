@@ -9,7 +9,7 @@ import pytest
 
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from edgegen.server.options import MOST_LIBRARY_CHARACTERS
+from edgegen.server.http.options import MOST_LIBRARY_CHARACTERS
 from edgegen.tokenizer import Tokenizer
 from tests.runtime.models import RandomGraphs, fake_runner, write_fake_bundle
 from tests.runtime.server.material import CHAT, COMPLETION, client_of

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from edgegen.engine.engine_thread import EngineThread
 from edgegen.engine.sequence import SequenceGroup
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from tests.runtime.models import FakeGraphs, RandomGraphs, fake_llm
 from tests.runtime.server.material import CHAT, COMPLETION, HELLO, client_of
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from edgegen.server.openapi.document import openapi_document
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.openapi import openapi_document
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import HELLO, client_of
 

@@ -15,11 +15,10 @@ from edgegen.bundle.store import BundleStore
 from edgegen.errors import BundleNotFoundError, UsageError
 from edgegen.model.loading import LoadProgress
 from edgegen.options.engine import EngineOptions
-from edgegen.server import installed_models
 from edgegen.server.app import create_app
-from edgegen.server.installed_models import InstalledModels
-from edgegen.server.models import ModelLoadError
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.models.installed_models import InstalledModels
+from edgegen.server.models.served_models import ModelLoadError, installed_models
 from tests.runtime.models import write_fake_bundle
 from tests.runtime.server.material import COMPLETION, OWN, error_of
 from tests.waiting import PATIENCE_S, until

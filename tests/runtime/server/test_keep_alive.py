@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen.server.app import create_app
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from edgegen.tokenizer import Tokenizer
 from tests.runtime.models import FakeGraphs, Gate, digest_of, fake_llm, fake_runner, write_fake_bundle
 from tests.runtime.saying import ASKED, TEMPLATE, saying

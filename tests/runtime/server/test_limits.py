@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import MOST_SEQUENCES
-from edgegen.server.options import (
+from edgegen.server.http.options import (
     MOST_BIASES,
     MOST_BODY_BYTES,
     MOST_JSON_DEPTH,

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from edgegen.errors import UsageError
-from edgegen.server.listening import ListenError, listening
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.listening import ListenError, listening
+from edgegen.server.http.options import ServerOptions
 from edgegen.system.systemd import handed_over, notify
 from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S

@@ -9,7 +9,7 @@ import pytest
 from edgegen.evaluation.items import read_questions
 from edgegen.llm import LLM
 from edgegen.server.app import create_app
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from tests.export.bundles import export_to
 from tests.runtime.evaluation.lm_eval_material import PROMPTS, Ran, check_figures, harness, held_out_texts, write_tasks
 from tests.runtime.server.sockets import on_socket

@@ -13,7 +13,7 @@ import pytest
 
 from edgegen.llm import LLM
 from edgegen.server.app import create_app
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from tests.runtime.models import FakeGraphs, Gate, digest_of, fake_llm
 from tests.runtime.server.material import COMPLETION
 from tests.runtime.server.sockets import on_socket

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from edgegen.server.options import MOST_BODY_BYTES, MOST_MESSAGES, MOST_STOPS, MOST_TOOLS, ServerOptions
+from edgegen.server.http.options import MOST_BODY_BYTES, MOST_MESSAGES, MOST_STOPS, MOST_TOOLS, ServerOptions
 from tests.runtime.models import EOS, FailAt, FakeGraphs, Gate, RandomGraphs, fake_llm
 from tests.runtime.saying import ASKED, CALL, TEMPLATE, Saying, saying
 from tests.runtime.server.material import HELLO, client_of, fake_client

@@ -10,8 +10,8 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
+from edgegen.server.http.options import ServerOptions
 from edgegen.server.messages.schema import COMPONENTS
-from edgegen.server.options import ServerOptions
 from tests.runtime.saying import ASKED, THINKING, saying
 from tests.runtime.server.material import HELLO, OWN, client_of
 from tests.runtime.server.messages import MESSAGES, STREAMED, TWO_CALLS, WEATHER, events_of

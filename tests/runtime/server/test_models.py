@@ -15,10 +15,10 @@ from starlette.testclient import TestClient
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
 from edgegen.llm import LLM
-from edgegen.server.api_error import ApiError
 from edgegen.server.app import create_app
-from edgegen.server.models import ModelLoadError, ServedModels
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.models.served_models import ModelLoadError, ServedModels
 from tests.runtime.models import RandomGraphs, fake_llm, write_fake_bundle
 from tests.runtime.server.material import COMPLETION, OWN, error_of
 from tests.waiting import PATIENCE_S

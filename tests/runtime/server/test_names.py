@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from edgegen.errors import OptionError
 from edgegen.server.app import create_app
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import COMPLETION, OWN, error_of, fake_client
 from tests.runtime.server.test_models import FakeSource

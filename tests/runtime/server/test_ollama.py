@@ -10,14 +10,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from edgegen.chat import Conversation
-from edgegen.server.api_error import ApiError
-from edgegen.server.fill import FillPrompt
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.options import ServerOptions
 from edgegen.server.ollama.options import HONOURED, NO_OPS, REFUSED, keep_alive_seconds
 from edgegen.server.ollama.prompt import GeneratePrompt, Memory
 from edgegen.server.ollama.request import read_chat, read_generate, read_messages
 from edgegen.server.ollama.schema import CHAT, GENERATE
-from edgegen.server.options import ServerOptions
-from edgegen.server.wire import ChatPrompt
+from edgegen.server.wire.fill import FillPrompt
+from edgegen.server.wire.wire import ChatPrompt
 from tests.docs.markdown import ROOT
 from tests.runtime.models import EOS, RandomGraphs, fake_llm
 from tests.runtime.saying import CALL, TEMPLATE, THINKING, Saying, saying

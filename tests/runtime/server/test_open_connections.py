@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from edgegen.server.app import create_app
-from edgegen.server.connection import ConnectionLimits
-from edgegen.server.open_connections import OpenConnections, most_connections
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.connection import ConnectionLimits
+from edgegen.server.http.open_connections import OpenConnections, most_connections
+from edgegen.server.http.options import ServerOptions
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.sockets import connection, get, on_socket, until_closed
 from tests.systems import needs_posix

@@ -15,12 +15,12 @@ from edgegen.options.generation import THINKING_OPTIONS
 from edgegen.options.kinds import Number
 from edgegen.options.table import GENERATION_OPTIONS
 from edgegen.server.app import WIRES, create_app
-from edgegen.server.error_format import COUNT_TOKENS, MESSAGES
+from edgegen.server.http.error_format import COUNT_TOKENS, MESSAGES
+from edgegen.server.http.options import ServerOptions
 from edgegen.server.ollama import schema as ollama
-from edgegen.server.openapi.document import openapi_document
-from edgegen.server.options import ServerOptions
-from edgegen.server.request_settings import OPTION_NAMES
+from edgegen.server.openapi import openapi_document
 from edgegen.server.responses.schema import RESPONSES
+from edgegen.server.wire.request_settings import OPTION_NAMES
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import CHAT, COMPLETION, HELLO, client_of, events
 

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgegen.server.app import create_app
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from tests.runtime.models import FakeGraphs, Gate, digest_of, fake_llm
 from tests.runtime.saying import TEMPLATE
 from tests.runtime.server.material import CHAT, COMPLETION, HELLO, OWN, client_of

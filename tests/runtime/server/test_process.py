@@ -13,7 +13,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from edgegen.server.installed_models import InstalledModels
+from edgegen.server.models.installed_models import InstalledModels
 from tests.runtime.server.serving import HELLO, KEY, serving
 from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S, until

@@ -15,14 +15,14 @@ from edgegen.bundle.catalogue import catalogue
 from edgegen.bundle.manifest import Source
 from edgegen.errors import EdgegenError, UsageError
 from edgegen.llm import LLM
-from edgegen.server.api_error import ApiError
 from edgegen.server.app import create_app
-from edgegen.server.catalogue_routes import CATALOGUE
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.models.pull_order import PullOrder
+from edgegen.server.models.pulls import MOST_PULLS, WAITING, PullProgress, Pulls
 from edgegen.server.ollama.schema import CHAT, DELETE, PULL, SHOW
-from edgegen.server.openapi.document import openapi_document
-from edgegen.server.options import ServerOptions
-from edgegen.server.pull_order import PullOrder
-from edgegen.server.pulls import MOST_PULLS, WAITING, PullProgress, Pulls
+from edgegen.server.openapi import openapi_document
+from edgegen.server.routes.catalogue_routes import CATALOGUE
 from tests.runtime.server.material import HELLO, OWN
 from tests.runtime.server.test_models import FakeSource, in_time
 from tests.runtime.server.test_openapi import validator

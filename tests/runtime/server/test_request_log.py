@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from edgegen.server.app import create_app
-from edgegen.server.log import LogFormat, LogLevel, log_to
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.log import LogFormat, LogLevel, log_to
+from edgegen.server.http.options import ServerOptions
 from tests.docs.markdown import ROOT, blocks
 from tests.runtime.models import FailAt, FakeGraphs, Gate, RandomGraphs, digest_of, fake_llm
 from tests.runtime.server.material import CHAT, COMPLETION, client_of, fake_client

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from edgegen.server.options import MOST_MESSAGES, MOST_TOOLS, ServerOptions
+from edgegen.server.http.options import MOST_MESSAGES, MOST_TOOLS, ServerOptions
 from tests.runtime.models import FailAt, RandomGraphs, fake_llm
 from tests.runtime.saying import CALL, TEMPLATE, THINKING, Saying, saying
 from tests.runtime.server.material import OpenAIDocument, client_of, error_of

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from edgegen.server.listening import ListenError, address_option, listen
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.listening import ListenError, address_option, listen
+from edgegen.server.http.options import ServerOptions
 from edgegen.server.runner import Server, server_of, stop_signals
 from tests.waiting import PATIENCE_S
 

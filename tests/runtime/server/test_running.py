@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from edgegen.llm import LLM
 from edgegen.server.app import create_app
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
 from tests.runtime.models import FailAt, FakeGraphs, Gate, RandomGraphs, digest_of, fake_llm
 from tests.runtime.server.material import COMPLETION, error_of, events, fake_client
 from tests.runtime.server.sleepy_loop import NIGHT_S, SleepyLoop, sleep_through

@@ -14,9 +14,9 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.applications import Starlette
 
 from edgegen.server.app import create_app
+from edgegen.server.http.options import ServerOptions
 from edgegen.server.ollama.prompt import Memory
-from edgegen.server.openapi.document import openapi_document
-from edgegen.server.options import ServerOptions
+from edgegen.server.openapi import openapi_document
 from tests.runtime.models import VOCAB_SIZE, RandomGraphs, fake_llm
 from tests.runtime.server.material import OWN
 

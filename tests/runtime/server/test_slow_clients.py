@@ -15,11 +15,11 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from edgegen.server.api_error import ApiError
 from edgegen.server.app import WIRES, create_app
-from edgegen.server.connection import ConnectionLimits
-from edgegen.server.json_body import read_json
-from edgegen.server.options import MOST_HEADER_BYTES, ServerOptions
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.connection import ConnectionLimits
+from edgegen.server.http.json_body import read_json
+from edgegen.server.http.options import MOST_HEADER_BYTES, ServerOptions
 from edgegen.server.runner import server_of
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.sockets import connection, drip, get, on_socket, until_closed

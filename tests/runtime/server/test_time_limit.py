@@ -7,10 +7,10 @@ import pytest
 from starlette.responses import PlainTextResponse
 from uvicorn.server import ServerState
 
-from edgegen.server.connection import ConnectionLimits
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.connection import ConnectionLimits
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.http.time_limit import AwakeTimer, time_limit
 from edgegen.server.runner import server_of
-from edgegen.server.time_limit import AwakeTimer, time_limit
 from tests.runtime.server.sleepy_loop import NIGHT_S, SleepyLoop, sleep_through
 
 

@@ -10,8 +10,8 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen.server.app import create_app
-from edgegen.server.installed_models import InstalledModels
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.models.installed_models import InstalledModels
 from tests.runtime.models import END, THE
 from tests.runtime.server.material import CHAT, COMPLETION, OWN, client_of, events
 

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from edgegen.batch.input import InputLine
 from edgegen.batch.line import parse_line
 from edgegen.options.generation import GenerationOptions
-from edgegen.server.parameters import Parameters
+from edgegen.server.wire.parameters import Parameters
 from edgegen.strict_json.schema import INTEGER, any_of, array_of, const, map_of, object_of
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import HELLO, client_of

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from edgegen.server.api_error import ApiError
-from edgegen.server.last_call import LastCall
-from edgegen.server.work import KINDS, Place, WorkThreads
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.last_call import LastCall
+from edgegen.server.http.work import KINDS, Place, WorkThreads
 from tests.waiting import PATIENCE_S, until
 
 

@@ -21,8 +21,8 @@ from edgegen.graph.low_rank import Factors, linear_matrices, with_low_rank
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen.server.app import create_app
-from edgegen.server.installed_models import InstalledModels
-from edgegen.server.options import ServerOptions
+from edgegen.server.http.options import ServerOptions
+from edgegen.server.models.installed_models import InstalledModels
 from edgegen_export.kept_adapter import FACTORS, export_adapter
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, random_ids, runner_of

@@ -1,0 +1,1 @@
+"""HTTP: connections, access, bodies, errors, the log, metrics, limits of time, and threads for what blocks."""

@@ -1,1 +1,0 @@
-"""The server's OpenAPI document: every route with its parameters, answers and errors."""

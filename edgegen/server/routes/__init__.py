@@ -1,0 +1,1 @@
+"""Routes that generate nothing: information, models and the catalogue, with their operations."""

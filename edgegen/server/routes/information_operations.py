@@ -1,0 +1,151 @@
+"""The routes around the APIs, as the OpenAPI document describes them: models, tokenization, metrics, the web page."""
+
+from edgegen.options.table import EFFORTS
+from edgegen.server.page import MOST_RENDERED_TEXTS
+from edgegen.server.routes.information import DETOKENIZE, TOKENIZE
+from edgegen.server.wire.operation import HTML, JSON, TEXT, Operation
+from edgegen.strict_json.schema import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    INTEGER,
+    NUMBER,
+    STRING,
+    Schema,
+    any_of,
+    array_of,
+    const,
+    described,
+    enum,
+    map_of,
+    nullable,
+    object_of,
+    ref,
+)
+
+
+def components() -> dict[str, Schema]:
+    figures = (
+        "mean_kl", "max_kl", "top1_agreement", "perplexity", "perplexity_reference", "perplexity_change",
+        "perplexity_change_error",
+    )  # fmt: skip
+    piece = object_of({"id": COUNT, "piece": any_of(STRING, array_of(COUNT))})
+    abilities = ("chat", "completions", "logprobs", "response_format", "tools", "embeddings")
+    return {
+        "Model": object_of(
+            {"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING},
+            {
+                "aliases": described(array_of(STRING), "Other names, by --alias."),
+                "context_length": described(COUNT, "The longest text, prompt and answer together, in tokens."),
+                "max_model_len": described(COUNT, "vLLM's name of context_length."),
+                "capabilities": array_of(enum("completion", "tools", "thinking", "embedding", "insert")),
+            },
+        ),
+        "ModelList": object_of({"object": const("list"), "data": array_of(ref("Model"))}),
+        "TokenizeRequest": {
+            **TOKENIZE,
+            "anyOf": [
+                {"properties": {one: STRING, other: {"type": "null"}}, "required": [one]}
+                for one, other in (("content", "prompt"), ("prompt", "content"))
+            ],
+        },
+        "Tokens": object_of(
+            {"tokens": any_of(array_of(COUNT), array_of(piece)), "count": COUNT, "max_model_len": COUNT}
+        ),
+        "DetokenizeRequest": DETOKENIZE,
+        "Text": object_of({"content": STRING}),
+        "Props": object_of(
+            {
+                "model": STRING,
+                "models": array_of(STRING),
+                "version": STRING,
+                "family": STRING,
+                "parameters": COUNT,
+                "quantization": STRING,
+                "kv": STRING,
+                "context": COUNT,
+                "note": nullable(STRING),
+                "max_tokens": COUNT,
+                "chat_template": described(STRING, "The template's source; empty where the model has none."),
+                "bos_token": STRING,
+                "eos_token": STRING,
+                "build_info": STRING,
+                "model_alias": STRING,
+                "model_path": STRING,
+                "modalities": object_of({"vision": BOOLEAN, "audio": BOOLEAN}),
+                "total_slots": COUNT,
+                "default_generation_settings": object_of({"n_ctx": COUNT, "params": map_of(ANYTHING)}),
+                "thinking": object_of({"switch": BOOLEAN, "efforts": array_of(enum(*EFFORTS)), "thinks": BOOLEAN}),
+                "template_capabilities": map_of(ANYTHING),
+                "capabilities": object_of(dict.fromkeys(abilities, BOOLEAN)),
+                "generation_options": map_of(ANYTHING),
+                "parity": object_of(
+                    {
+                        "text": STRING,
+                        "tokens": COUNT,
+                        "weights_bytes": COUNT,
+                        "bundle_bytes": COUNT,
+                        **dict.fromkeys(figures, nullable(NUMBER)),
+                    }
+                ),
+            }
+        ),
+        "RenderRequest": object_of({"texts": array_of(STRING, most=MOST_RENDERED_TEXTS)}),
+        "Rendered": object_of({"html": array_of(STRING)}),
+    }
+
+
+def operations() -> list[Operation]:
+    in_path = {"name": "model", "in": "path", "required": True, "schema": ref("ModelName")}
+    in_query = {"name": "model", "in": "query", "required": False, "schema": ref("ModelName")}
+    return [
+        Operation("get", "/v1/models", "The models that are served.", {JSON: ref("ModelList")}),
+        Operation(
+            "get", "/v1/models/{model}", "One model.", {JSON: ref("Model")}, errors=(404,), parameters=(in_path,)
+        ),
+        Operation(
+            "get",
+            "/props",
+            "What a model is and can do.",
+            {JSON: ref("Props")},
+            errors=(400, 404, 500),
+            parameters=(in_query,),
+        ),
+        Operation(
+            "post",
+            "/tokenize",
+            "The token ids of a text.",
+            {JSON: ref("Tokens")},
+            body=ref("TokenizeRequest"),
+            errors=(400, 404, 408, 413, 503),
+        ),
+        Operation(
+            "post",
+            "/detokenize",
+            "The text of token ids.",
+            {JSON: ref("Text")},
+            body=ref("DetokenizeRequest"),
+            errors=(400, 404, 408, 413, 503),
+        ),
+        Operation("get", "/metrics", "Metrics for Prometheus.", {TEXT: STRING}),
+        *(
+            Operation("get", path, "Whether the server answers.", {JSON: object_of({"status": const("ok")})}, open=True)
+            for path in ("/health", "/v1/health")
+        ),
+        Operation("get", "/openapi.json", "This document.", {JSON: map_of(ANYTHING)}),
+        Operation(
+            "get",
+            "/",
+            "The web page, for browsers; a line of text for others.",
+            {HTML: STRING, TEXT: STRING},
+            open=True,
+        ),
+        Operation(
+            "post",
+            "/render",
+            "Markdown as safe HTML, for the web page.",
+            {JSON: ref("Rendered")},
+            body=ref("RenderRequest"),
+            errors=(400, 413, 415),
+        ),
+    ]

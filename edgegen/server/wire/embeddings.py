@@ -1,0 +1,214 @@
+"""EmbeddingsEndpoint: answers the requests for embeddings of one path; OpenAI's ``/v1/embeddings``."""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol, get_args
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from edgegen.errors import UsageError
+from edgegen.generation.cancellation import CancelToken
+from edgegen.llm import LLM
+from edgegen.scoring.embeddings import Embeddings, Pooling
+from edgegen.server.http.api_error import ApiError
+from edgegen.server.http.error_format import error_response
+from edgegen.server.http.json_body import read_json
+from edgegen.server.http.metrics import Metrics
+from edgegen.server.http.options import MOST_EMBEDDED_TOKENS, MOST_EMBEDDING_INPUTS, ServerOptions
+from edgegen.server.http.request_log import RequestFacts, request_facts
+from edgegen.server.http.time_limit import time_limit
+from edgegen.server.http.work import ASKING, READING
+from edgegen.server.models.served_models import ServedModels
+from edgegen.server.wire.endpoint import while_connected
+from edgegen.server.wire.parameters import Parameters, several
+from edgegen.server.wire.schemas import NOTHING, PROMPT_IDS
+from edgegen.strict_json.schema import BOOLEAN, Schema, any_of, array_of, enum, expecting, object_of, parameters, ref
+
+EMBEDDINGS = "/v1/embeddings"
+
+_TEXT: Schema = expecting({"type": "string", "minLength": 1}, "a text that is not empty")
+_SEVERAL = array_of(any_of(_TEXT, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS)
+REQUEST: Schema = object_of(
+    {"input": expecting(any_of(_TEXT, PROMPT_IDS, _SEVERAL), "a text, a list of token ids, or a list of such inputs")},
+    parameters(
+        {
+            "model": ref("ModelName"),
+            "encoding_format": enum("float", "base64"),
+            "dimensions": {"type": "integer", "minimum": 1},
+            "user": NOTHING,
+            "pooling": enum(*get_args(Pooling)),
+            "normalize": BOOLEAN,
+        }
+    ),
+)
+"""What a body may be, here and in the OpenAPI document."""
+
+_PARAMETERS = Parameters(EMBEDDINGS, REQUEST)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingsRequest:
+    """A body that has been read and checked.
+
+    Attributes:
+        inputs: texts, or token ids.
+        normalize: vectors have the length 1; None leaves it to the bundle.
+        body: the parameters that are given, by name.
+        param: the one that has the inputs.
+        truncate: what does not fit the context is left out of an input, but for the tokens that end one; otherwise it
+            is an error.
+        keep_alive: seconds that the model stays loaded after its last request; None changes nothing.
+        begin: when it was read, by :func:`time.perf_counter`.
+    """
+
+    inputs: tuple[str | list[int], ...]
+    normalize: bool | None
+    body: Mapping[str, Any]
+    param: str = "input"
+    truncate: bool = False
+    keep_alive: float | None = None
+    begin: float = field(default_factory=perf_counter)
+
+    def embed(self, llm: LLM, token: CancelToken) -> Embeddings:
+        """Compute the embeddings of all inputs.
+
+        Raises:
+            ApiError: the model has no hidden states; an input is empty or too long, or all are together; ``pooling`` or
+                ``dimensions`` are wrong; or the embedding was cancelled.
+        """
+        try:
+            if llm.embedding_size is None:
+                llm.embed([])  # says how to export it
+            ids = [llm.encode(one) if isinstance(one, str) else one for one in self.inputs]
+            if self.truncate:
+                ids = [_truncated(llm, one) for one in ids]
+            tokens = sum(map(len, ids))
+            if tokens > MOST_EMBEDDED_TOKENS:
+                said = (
+                    f"{self.param}: at most {MOST_EMBEDDED_TOKENS} tokens in a request, found {tokens}: send several."
+                )
+                raise ApiError(400, said, param=self.param)
+            found = llm.embed(
+                ids,
+                pooling=self.body.get("pooling"),
+                normalize=self.normalize,
+                dimensions=self.body.get("dimensions"),
+                cancel=token,
+            )
+        except UsageError as error:
+            told = ApiError.of(error)
+            named = re.match(r"\w+(?=:)", str(error))
+            told.param = named[0] if named and named[0] in self.body else self.param
+            if llm.embedding_size is None:
+                told.param, told.code = "model", "no_embeddings"
+            raise told from None
+        if not found.complete:
+            said = "the embedding was cancelled: the model is closed, or the client has left."
+            raise ApiError(503, said, kind="server_error", code="cancelled", headers={"Retry-After": "1"})
+        return found
+
+
+def _truncated(llm: LLM, ids: list[int]) -> list[int]:
+    """What fits of a text's ids; those that the tokenizer puts after one, which the last token's vector is of, stay."""
+    excess = len(ids) - llm.max_context
+    if excess <= 0:
+        return ids
+    after = llm.tokenizer.ids_after if llm.tokenizer is not None else 0
+    return [*ids[: len(ids) - after - excess], *ids[len(ids) - after :]]
+
+
+class EmbeddingsWire(Protocol):
+    """The API of one path."""
+
+    @property
+    def url(self) -> str: ...
+
+    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
+        """Check a body; runs in a thread, before any model is looked at.
+
+        Raises:
+            ApiError: a parameter is unknown, of another type or beyond its limit.
+        """
+        ...
+
+    def answer(
+        self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float
+    ) -> dict[str, Any] | list[dict[str, Any]]:
+        """The body of the answer; ``loaded``: when the model was there, by :func:`time.perf_counter`."""
+        ...
+
+
+class OpenAIEmbeddings:
+    url = EMBEDDINGS
+
+    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
+        given = _PARAMETERS.read(body)
+        return EmbeddingsRequest(several(given["input"]), given.get("normalize"), given)
+
+    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> dict[str, Any]:
+        """Vectors, or the base64 of their float32 values in little-endian order."""
+        vectors = found.vectors.astype("<f4")
+        coded = asked.body.get("encoding_format") == "base64"
+        told: list[Any] = [base64.b64encode(one.tobytes()).decode() for one in vectors] if coded else vectors.tolist()
+        data = [{"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(told)]
+        usage = {"prompt_tokens": found.prompt_tokens, "total_tokens": found.prompt_tokens}
+        return {"object": "list", "data": data, "model": model, "usage": usage}
+
+
+class EmbeddingsEndpoint:
+    """The ASGI application of one path. A client that leaves, and a request out of time, cancel the embedding."""
+
+    def __init__(self, wire: EmbeddingsWire, models: ServedModels, options: ServerOptions, metrics: Metrics) -> None:
+        self._wire = wire
+        self._models = models
+        self._options = options
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, token, begin = Request(scope, receive), CancelToken(), perf_counter()
+        answers, status = list[Response](), 499  # the client has left, unless there is an answer
+        try:
+            with self._models.admitted():
+                async with time_limit(self._options.request_seconds):
+                    model, asked = await read_json(request, self._read)
+                    facts = request_facts(scope)
+                    await while_connected(self._answer(model, asked, facts, token, answers), receive, token)
+        except TimeoutError:
+            error = ApiError.timed_out(self._options.request_seconds, "send fewer inputs")
+            answers.append(error_response(error, scope))
+        except Exception as error:
+            answers.append(error_response(ApiError.of(error), scope))
+        finally:
+            token.cancel()
+        try:
+            for answer in answers:
+                status = answer.status_code
+                await answer(scope, receive, send)
+        finally:
+            self._metrics.ended(self._wire.url, status, perf_counter() - begin)
+
+    def _read(self, body: dict[str, Any]) -> tuple[str | None, EmbeddingsRequest]:
+        """The model that ``body`` names, and what it asks for."""
+        asked = self._wire.read(body)
+        return body.get("model"), asked
+
+    async def _answer(
+        self,
+        model: str | None,
+        asked: EmbeddingsRequest,
+        facts: RequestFacts,
+        token: CancelToken,
+        answers: list[Response],
+    ) -> None:
+        async with self._models.lease(model, keep_alive=asked.keep_alive) as (name, llm):
+            facts.model, loaded = name, perf_counter()
+            found = await ASKING.run(asked.embed, llm, token)
+            facts.prompt_tokens = found.prompt_tokens
+            self._metrics.embedded(name, found.prompt_tokens)
+        told = await READING.run(self._wire.answer, name, asked, found, loaded)
+        answers.append(JSONResponse(told))
