@@ -23,8 +23,8 @@ from bench.compare.checkpoints import Shape, write_checkpoint
 from bench.compare.memory import status_bytes
 from bench.compare.shapes import SHAPES, LlamaShape, Named
 from edgegen.system import share_freed_memory
+from edgegen_export.files.progress import Silent
 from edgegen_export.pipeline import export
-from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme
 
 ALL_SHAPES = {

@@ -11,11 +11,11 @@ from typing import Any
 
 from edgegen.bundle.catalogue import FILE, Offer, Size, catalogue
 from edgegen.cli.catalogue import count, gigabytes
-from edgegen_export.estimate import estimate
 from edgegen_export.families import FAMILIES
-from edgegen_export.family_source import FamilyLoader
-from edgegen_export.progress import Silent
+from edgegen_export.files.progress import Silent
+from edgegen_export.preflight.estimate import estimate
 from edgegen_export.quantize.recipe import Scheme
+from edgegen_export.source.family_source import FamilyLoader
 from tests.families.real_configs import REAL_CONFIGS
 
 PAGE = Path(__file__).with_name("pulling.md")

@@ -17,10 +17,10 @@ from edgegen.bundle.manifest import CacheClass, GraphVariant, KVLayer, KVSpec, P
 from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.ort_session import Binding, RunSwitch, open_session
 from edgegen_export.graph.parameters import StoredParameters
-from edgegen_export.optimum.traced_decoder import build_traced
-from edgegen_export.optimum.traced_graph import TracedGraph
 from edgegen_export.output.bundle_writer import WeightsFile
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
+from edgegen_export.source.optimum.traced_decoder import build_traced
+from edgegen_export.source.optimum.traced_graph import TracedGraph
 from tests.runtime.models import fake_variant
 
 VOCABULARY, WIDTH, POSITIONS = 32, 16, 48

@@ -25,8 +25,8 @@ from edgegen.system import expand_user, share_freed_memory
 if TYPE_CHECKING:
     from edgegen.bundle.bundle import Bundle
     from edgegen.evaluation.parity.report import ParityReport
-    from edgegen_export.model_source import Via
     from edgegen_export.quantize.recipe import Scheme
+    from edgegen_export.source.model_source import Via
 
 
 NAMED_BUDGETS = {"int3": 3.6, "int2": 2.8}

@@ -19,16 +19,16 @@ from edgegen.system import read_regular, trim_memory
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.calibration.moves import MOVES, Moves
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter
-from edgegen_export.disk import refuse_download
 from edgegen_export.families import FAMILIES
-from edgegen_export.family_source import FamilyLoader, FamilySource
+from edgegen_export.files.disk import refuse_download
+from edgegen_export.files.progress import COMPARING, ExportProgress, Silent
 from edgegen_export.graph.fused import parts
 from edgegen_export.manifest_builder import GENERATION_CONFIG, PARITY, PARITY_REFERENCE
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
 from edgegen_export.parity.extent import Extent
 from edgegen_export.parity.sample_text import file_ids, sample_ids
 from edgegen_export.pipeline import compare_with_checkpoint, generation_settings, license_files, to_json
-from edgegen_export.progress import COMPARING, ExportProgress, Silent
+from edgegen_export.source.family_source import FamilyLoader, FamilySource
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.tensors.low_rank import LowRankUpdate
 from edgegen_export.tokenizer.compiled import compiled_form

@@ -19,9 +19,9 @@ from edgegen.bundle.manifest import (
 from edgegen.model.ort_session import version_numbers
 from edgegen_export.architecture.components.component import INT8_KV
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.model_source import DraftGraph, ModelFacts
 from edgegen_export.output.bundle_writer import BundleWriter
 from edgegen_export.quantization import Prepared
+from edgegen_export.source.model_source import DraftGraph, ModelFacts
 from edgegen_export.tokenizer.files import TOKENIZER
 
 WEIGHTS = "weights.data"

@@ -29,7 +29,8 @@ from edgegen_export.checkpoint.companions import is_license_file
 from edgegen_export.checkpoint.weight_files import read_json_object
 from edgegen_export.embedding_defaults import embedding_defaults
 from edgegen_export.families import FAMILIES
-from edgegen_export.family_source import FamilyLoader
+from edgegen_export.files.progress import COMPARING, ExportProgress, Silent, writing
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.generation_config import generation_config
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.manifest_builder import (
@@ -42,8 +43,6 @@ from edgegen_export.manifest_builder import (
     build_manifest,
     graph_files,
 )
-from edgegen_export.model_source import DraftGraph, HiddenGraphs, ModelSource, SourceLoader, Via
-from edgegen_export.optimum.model_source import TraceLoader
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
 from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
@@ -51,12 +50,13 @@ from edgegen_export.parity.extent import Extent
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.sample_text import Ids, file_ids, read_tokenizer, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
-from edgegen_export.preflight import Preflight, memory_here, needs
-from edgegen_export.progress import COMPARING, ExportProgress, Silent, writing
+from edgegen_export.preflight.preflight import Preflight, memory_here, needs
 from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
-from edgegen_export.scratch import Scratch
 from edgegen_export.scratch_runner import scratch_runner
+from edgegen_export.source.family_source import FamilyLoader
+from edgegen_export.source.model_source import DraftGraph, HiddenGraphs, ModelSource, SourceLoader, Via
+from edgegen_export.source.optimum.model_source import TraceLoader
 from edgegen_export.tokenizer.compiled import compiled_form
 from edgegen_export.tokenizer.end_of_sequence import end_of_sequence
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files

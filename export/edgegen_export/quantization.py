@@ -24,15 +24,15 @@ from edgegen_export.calibration.text import (
     sample_text,
 )
 from edgegen_export.calibration.trial import none_known
-from edgegen_export.model_source import ModelSource, Via
+from edgegen_export.files.progress import FINGERPRINT, QUANTIZING, SAMPLING, SMOOTHING, ExportProgress
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.output.resume import ResumeFolder, fingerprint
 from edgegen_export.parity.sample_text import read_tokenizer
-from edgegen_export.progress import FINGERPRINT, QUANTIZING, SAMPLING, SMOOTHING, ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import CALIBRATED, Scheme
-from edgegen_export.scratch import Scratch
 from edgegen_export.self_sampling import sampling_runner
+from edgegen_export.source.model_source import ModelSource, Via
 from edgegen_export.tensors.lazy import LazyTensor
 
 LEAST_BUDGET, MOST_BUDGET = 2.5, 10.0

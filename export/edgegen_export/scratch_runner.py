@@ -11,7 +11,7 @@ from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import GraphPair
 from edgegen.model.sliding_window import windows_of
 from edgegen.system import second_level_cache
-from edgegen_export.scratch import Scratch
+from edgegen_export.files.scratch import Scratch
 
 
 def scratch_runner(

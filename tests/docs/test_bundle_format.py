@@ -12,8 +12,8 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.evaluation.parity.reference import ParityReference
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
-from edgegen_export.optimum.traced_graph import TracedGraph
 from edgegen_export.pipeline import export
+from edgegen_export.source.optimum.traced_graph import TracedGraph
 from tests.docs.markdown import ROOT, blocks, code_spans
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.toy_decoder import optimum_graph, toy_weights, write_graphs, write_model

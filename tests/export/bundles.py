@@ -19,10 +19,10 @@ from edgegen.model.ort_session import Binding, OneSession, RunSwitch
 from edgegen.options.engine import EngineOptions
 from edgegen_export.calibration import text as calibration_text
 from edgegen_export.calibration.text import OF_SMALL
+from edgegen_export.files.progress import Silent
 from edgegen_export.parity import extent
 from edgegen_export.parity.extent import Extent
 from edgegen_export.pipeline import export
-from edgegen_export.progress import Silent
 from edgegen_export.quantize.recipe import Scheme
 
 Ids = NDArray[np.int64]

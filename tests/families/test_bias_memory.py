@@ -9,10 +9,10 @@ import pytest
 from edgegen.benchmark.memory_forecast import forecast_memory
 from edgegen.benchmark.memory_plan import plan_memory
 from edgegen.options.engine import EngineOptions
-from edgegen_export.estimate import estimate
 from edgegen_export.families import FAMILIES
-from edgegen_export.family_source import FamilyLoader
-from edgegen_export.progress import Silent
+from edgegen_export.files.progress import Silent
+from edgegen_export.preflight.estimate import estimate
+from edgegen_export.source.family_source import FamilyLoader
 from tests.export.bundles import export_to
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of

@@ -17,10 +17,10 @@ from edgegen.graph.kernel_operators import inexact_operators, with_kernels
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.checkpoint.lora.adapter import Adapter
-from edgegen_export.estimate import estimate
 from edgegen_export.families.bitnet import BITNET
 from edgegen_export.kept_adapter import export_adapter
 from edgegen_export.pipeline import export
+from edgegen_export.preflight.estimate import estimate
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.families.cases import CASES

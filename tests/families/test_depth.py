@@ -14,8 +14,8 @@ import pytest
 
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families import FAMILIES
-from edgegen_export.family_source import FamilyLoader
-from edgegen_export.progress import Silent
+from edgegen_export.files.progress import Silent
+from edgegen_export.source.family_source import FamilyLoader
 from tests.families.cases import CASES, Case
 from tests.families.cases.kimi_linear import NET as KIMI_NET
 from tests.families.harness import checkpoint_of, tokens

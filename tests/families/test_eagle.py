@@ -18,11 +18,11 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.cli.export import command
 from edgegen.errors import EdgegenError, UsageError
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
-from edgegen_export.estimate import estimate
 from edgegen_export.families import FAMILIES
-from edgegen_export.family_source import FamilyLoader
+from edgegen_export.files.progress import Silent
 from edgegen_export.pipeline import export
-from edgegen_export.progress import Silent
+from edgegen_export.preflight.estimate import estimate
+from edgegen_export.source.family_source import FamilyLoader
 from tests.export.bundles import Listener, random_ids, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES

@@ -13,12 +13,12 @@ from edgegen.benchmark.memory_plan import plan_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.model.loading import open_runner
 from edgegen.speculation.mtp_head import MTPHead, open_mtp_head
-from edgegen_export.estimate import estimate
 from edgegen_export.families import FAMILIES
-from edgegen_export.family_source import FamilyLoader
+from edgegen_export.files.progress import Silent
 from edgegen_export.pipeline import export
-from edgegen_export.progress import Silent
+from edgegen_export.preflight.estimate import estimate
 from edgegen_export.quantize.recipe import Scheme
+from edgegen_export.source.family_source import FamilyLoader
 
 ON, OFF = EngineOptions(threads=1, speculate="mtp"), EngineOptions(threads=1, speculate="off")
 Bundles = tuple[Path, Bundle, Bundle]

@@ -17,8 +17,8 @@ from typing import Any
 from unittest import mock
 
 from edgegen_export import pipeline
-from edgegen_export.preflight import Preflight
-from edgegen_export.progress import Silent
+from edgegen_export.files.progress import Silent
+from edgegen_export.preflight.preflight import Preflight
 from tests.export.checkpoint.hostile import change, export_arguments, write_sources
 from tests.long.mutants import Try, main
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 from edgegen.errors import UnsupportedModelError, did_you_mean, one_or_list, suggestions
 from edgegen_export.checkpoint import read_quantization
-from edgegen_export.fields import Fields, is_a
+from edgegen_export.files.fields import Fields, is_a
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from edgegen_export.calibration.prequantized import KeepPrequantized
 from edgegen_export.calibration.sensitivity import eval_ids, probe_ids
 from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.calibration.trial import Trial
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 
 

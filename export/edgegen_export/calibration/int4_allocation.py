@@ -17,15 +17,15 @@ from edgegen_export.calibration.bit_budget import BitBudget, Ladder
 from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
 from edgegen_export.calibration.strategy import Decision
+from edgegen_export.files.scratch import Scratch
+from edgegen_export.files.threads import in_threads
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, block_size_for
 from edgegen_export.quantize.gptq import gptq
 from edgegen_export.quantize.hessian import Hessian, factors_of
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS, NARROW
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
-from edgegen_export.threads import in_threads
 
 LOOKED_UP = 0.3
 """Where one matrix is embedding and head: weight of its errors as they are, next to that of what they do to logits."""

@@ -17,12 +17,12 @@ from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, probe_ids
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.calibration.trial import Ids, Trial, rounded_plainly
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import block_size_for, stored_bits
 from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import FLOATS, SMALL
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 
 GOAL = 3e-4

@@ -22,13 +22,13 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import layer_products
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
 from edgegen_export.calibration.moves import Moves
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.fused import fused_name, fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Smoothed, head_pair, layer_pairs, smoothed
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 
 ROWS, ROWS_FOR_HESSIANS = 2, 4

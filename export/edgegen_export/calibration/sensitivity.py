@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel, Stored
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
-from edgegen_export.scratch import Scratch
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

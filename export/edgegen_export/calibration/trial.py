@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.system import trim_memory
 from edgegen_export.calibration.sensitivity import Sensitivity
+from edgegen_export.files.scratch import Scratch
+from edgegen_export.files.threads import in_threads
 from edgegen_export.graph.fused import fused_weight, parts
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
 from edgegen_export.quantize.recipe import FLOATS
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
-from edgegen_export.threads import in_threads
 
 _SLAB = 1 << 20
 """Bytes of a matrix that are rounded at a time."""

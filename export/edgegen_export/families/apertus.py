@@ -7,7 +7,8 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import ACTIVATIONS, QK_NORM, with_qk_norm, without_gate
+from edgegen_export.reading.parts import ACTIVATIONS, with_qk_norm, without_gate
+from edgegen_export.reading.tensor_names import QK_NORM
 
 
 def read_apertus(read: ConfigReader) -> DecoderConfig:

@@ -17,7 +17,8 @@ from edgegen_export.families.llama import (
     LLAMA_TENSORS,
     read_llama,
 )
-from edgegen_export.families.shared import alibi_slopes, rotating
+from edgegen_export.reading.layer_types import rotating
+from edgegen_export.reading.parts import alibi_slopes
 
 _PLAIN_HEAD, _UNIT_HEAD = 64000, 125696
 """The vocabularies of Baichuan and Baichuan 2: only they tell whether the rows of the head are divided by their norms.

@@ -7,14 +7,15 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.kimi_delta_attention import KimiDeltaAttention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
-from edgegen_export.families.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
 from edgegen_export.families.glm4_moe import DRAFTS
 from edgegen_export.families.kimi_linear import KIMI_ALIASES, delta_tensors, sound_net, with_delta_attention
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen3_5 import NET_KINDS
 from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
-from edgegen_export.families.shared import named, rope_key
+from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
+from edgegen_export.reading.rope import rope_key
+from edgegen_export.reading.tensor_names import named
 
 _LIMITS = ("expert_swiglu_limit_list", "share_expert_swiglu_limit_list")
 """Of what the gates of experts give, by layer; without one it is zero."""

@@ -5,7 +5,8 @@ from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.shared import alibi_slopes, fused_qkv, layer_norm, named
+from edgegen_export.reading.parts import alibi_slopes, layer_norm
+from edgegen_export.reading.tensor_names import fused_qkv, named
 
 
 def read_bloom(read: ConfigReader) -> DecoderConfig:

@@ -9,14 +9,9 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import (
-    QK_NORM,
-    read_window,
-    read_window_pattern,
-    rotating,
-    sliding,
-    with_qk_norm,
-)
+from edgegen_export.reading.layer_types import read_window, read_window_pattern, rotating, sliding
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.tensor_names import QK_NORM
 
 COHERE_DEFAULTS = {
     **LLAMA_DEFAULTS,

@@ -10,10 +10,10 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.cohere import COHERE2
-from edgegen_export.families.experts import SHARED_EXPERTS, read_mlp_types, with_experts, without_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
-from edgegen_export.families.shared import read_layer_types, read_window, rotating, sliding
+from edgegen_export.reading.experts import SHARED_EXPERTS, read_mlp_types, with_experts, without_experts
+from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
 
 _EXPERT_KEYS = ("num_shared_experts", "shared_expert_combination_strategy", "expert_selection_fn", "norm_topk_prob")
 

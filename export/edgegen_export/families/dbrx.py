@@ -9,8 +9,8 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, ExpertStack
-from edgegen_export.families.experts import with_experts
-from edgegen_export.families.shared import contexts, read_rope
+from edgegen_export.reading.experts import with_experts
+from edgegen_export.reading.rope import contexts, read_rope
 
 _ATTENTION = {"kv_n_heads": 1, "clip_qkv": None}
 _EXPERTS = {"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1, "moe_normalize_expert_weights": 1.0}

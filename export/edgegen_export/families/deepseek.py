@@ -10,9 +10,9 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import SHARED_EXPERTS, behind_dense, with_experts, without_experts
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
+from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_experts, without_experts
 
 
 def read_deepseek(read: ConfigReader) -> DecoderConfig:

@@ -7,16 +7,16 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import (
+from edgegen_export.families.glm4_moe import DRAFTS
+from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
+from edgegen_export.families.llama import LLAMA_IGNORED, LLAMA_PREFIXES
+from edgegen_export.reading.experts import (
     SHARED_EXPERTS,
     behind_dense,
     read_groups,
     with_experts,
     without_experts,
 )
-from edgegen_export.families.glm4_moe import DRAFTS
-from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
-from edgegen_export.families.llama import LLAMA_IGNORED, LLAMA_PREFIXES
 
 _METHODS = {"greedy": False, "group_limited_greedy": True}
 """Whether experts are chosen from the best groups."""

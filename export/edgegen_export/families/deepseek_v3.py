@@ -4,10 +4,10 @@ and experts behind the first layers, chosen from the best groups by sigmoids and
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.families.glm4_moe import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 from edgegen_export.families.llama import LLAMA_IGNORED, LLAMA_PREFIXES
+from edgegen_export.reading.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts
 
 
 def read_deepseek_v3(read: ConfigReader) -> DecoderConfig:

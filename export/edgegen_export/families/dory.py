@@ -18,8 +18,10 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.passes import in_passes, of_layer
-from edgegen_export.families.shared import LAYER_TYPES, named, read_rope, read_window, rotating, sliding
+from edgegen_export.reading.layer_types import LAYER_TYPES, read_window, rotating, sliding
+from edgegen_export.reading.passes import in_passes, of_layer
+from edgegen_export.reading.rope import read_rope
+from edgegen_export.reading.tensor_names import named
 
 _BLOCKS: dict[str, bool | None] = {**LAYER_TYPES, "mlp": None}
 

@@ -4,10 +4,11 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import behind_dense, with_deepseek_experts
 from edgegen_export.families.glm4_moe import tensors
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
-from edgegen_export.families.shared import read_layer_types, read_window, sliding, with_qk_norm
+from edgegen_export.reading.experts import behind_dense, with_deepseek_experts
+from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
+from edgegen_export.reading.parts import with_qk_norm
 
 
 def read_dots1(read: ConfigReader) -> DecoderConfig:

@@ -8,10 +8,10 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.ernie4_5 import ERNIE4_5, read_ernie
-from edgegen_export.families.experts import with_experts, without_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
-from edgegen_export.families.shared import named
+from edgegen_export.reading.experts import with_experts, without_experts
+from edgegen_export.reading.tensor_names import named
 
 
 def read_ernie_moe(read: ConfigReader) -> DecoderConfig:

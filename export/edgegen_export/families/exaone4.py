@@ -8,14 +8,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.olmo import OLMO2_TENSORS
-from edgegen_export.families.shared import (
-    read_layer_types,
-    read_window,
-    read_window_pattern,
-    rotating,
-    sliding,
-    with_qk_norm,
-)
+from edgegen_export.reading.layer_types import read_layer_types, read_window, read_window_pattern, rotating, sliding
+from edgegen_export.reading.parts import with_qk_norm
 
 
 def read_exaone4(read: ConfigReader) -> DecoderConfig:

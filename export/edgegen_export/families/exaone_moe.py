@@ -7,10 +7,10 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.exaone4 import EXAONE4, read_exaone4
-from edgegen_export.families.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
-from edgegen_export.families.shared import QK_NORM
+from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
+from edgegen_export.reading.tensor_names import QK_NORM
 
 
 def read_exaone_moe(read: ConfigReader) -> DecoderConfig:

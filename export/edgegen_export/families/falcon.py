@@ -6,7 +6,9 @@ from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.shared import ACTIVATIONS, alibi_slopes, contexts, fused_qkv, layer_norm, named, read_rope
+from edgegen_export.reading.parts import ACTIVATIONS, alibi_slopes, layer_norm
+from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.tensor_names import fused_qkv, named
 
 
 def read_falcon(read: ConfigReader) -> DecoderConfig:

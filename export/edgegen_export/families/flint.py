@@ -11,7 +11,9 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen2_moe import UNGATED
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors, read_qwen_experts
-from edgegen_export.families.shared import QK_NORM, read_layer_types, read_window, rotating, sliding, with_qk_norm
+from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.tensor_names import QK_NORM
 
 
 def read_flint(read: ConfigReader) -> DecoderConfig:

@@ -24,18 +24,10 @@ from edgegen_export.families.gemma import (
     read_beside_sight_and_hearing,
 )
 from edgegen_export.families.llama import LLAMA_PREFIXES
-from edgegen_export.families.shared import (
-    ACTIVATIONS,
-    PER_LAYER_TENSORS,
-    QK_NORM,
-    contexts,
-    read_rope,
-    read_sources,
-    read_window,
-    read_window_pattern,
-    rotating,
-    sliding,
-)
+from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, rotating, sliding
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.tensor_names import PER_LAYER_TENSORS, QK_NORM
 
 _SPARSE_LAYERS = 10
 """Layers with sparse MLPs where the file does not say which, in a model that has more."""

@@ -16,7 +16,6 @@ from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, Layer, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
-from edgegen_export.families.experts import limit_apart, read_counts
 from edgegen_export.families.gemma import (
     INSIDE_PREFIXES,
     SANDWICH_TENSORS,
@@ -24,17 +23,11 @@ from edgegen_export.families.gemma import (
     read_beside_sight_and_hearing,
 )
 from edgegen_export.families.llama import LLAMA_PREFIXES
-from edgegen_export.families.shared import (
-    ACTIVATIONS,
-    PER_LAYER_TENSORS,
-    QK_NORM,
-    contexts,
-    read_rope,
-    read_sources,
-    read_window,
-    read_window_pattern,
-    sliding,
-)
+from edgegen_export.reading.experts import limit_apart, read_counts
+from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, sliding
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.tensor_names import PER_LAYER_TENSORS, QK_NORM
 
 
 def read_gemma4(read: ConfigReader) -> DecoderConfig:

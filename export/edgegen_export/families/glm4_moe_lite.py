@@ -4,10 +4,10 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.deepseek_v3 import tensors
-from edgegen_export.families.experts import behind_dense, read_mlp_types, with_deepseek_experts
 from edgegen_export.families.glm4_moe import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent
 from edgegen_export.families.llama import LLAMA_PREFIXES
+from edgegen_export.reading.experts import behind_dense, read_mlp_types, with_deepseek_experts
 
 
 def read_glm4_moe_lite(read: ConfigReader) -> DecoderConfig:

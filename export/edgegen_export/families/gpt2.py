@@ -6,7 +6,8 @@ from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, TensorLayout, transposed
-from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named
+from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
+from edgegen_export.reading.tensor_names import named
 
 
 def read_gpt2(read: ConfigReader) -> DecoderConfig:

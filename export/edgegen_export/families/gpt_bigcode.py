@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
-from edgegen_export.families.shared import fused_qkv, named
+from edgegen_export.reading.tensor_names import fused_qkv, named
 
 
 def read_gpt_bigcode(read: ConfigReader) -> DecoderConfig:

@@ -8,7 +8,9 @@ from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.shared import ACTIVATIONS, layer_norm, named, read_window, sliding
+from edgegen_export.reading.layer_types import read_window, sliding
+from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
+from edgegen_export.reading.tensor_names import named
 
 
 def read_gpt_neo(read: ConfigReader) -> DecoderConfig:

@@ -7,9 +7,10 @@ from edgegen_export.architecture.components.experts import SwiGLU
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import ExpertStack
-from edgegen_export.families.experts import with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import named, read_layer_types, read_window, sliding
+from edgegen_export.reading.experts import with_experts
+from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
+from edgegen_export.reading.tensor_names import named
 
 
 def read_gpt_oss(read: ConfigReader) -> DecoderConfig:

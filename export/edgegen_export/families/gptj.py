@@ -7,7 +7,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
-from edgegen_export.families.shared import named, rotating
+from edgegen_export.reading.layer_types import rotating
+from edgegen_export.reading.tensor_names import named
 
 
 def read_gptj(read: ConfigReader) -> DecoderConfig:

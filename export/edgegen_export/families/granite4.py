@@ -9,12 +9,12 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.experts import with_experts
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.granitemoe import tensors as tensors_with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
 from edgegen_export.families.mamba2 import mixer_tensors, recurrent_layers, with_mixers
-from edgegen_export.families.shared import rotating
+from edgegen_export.reading.experts import with_experts
+from edgegen_export.reading.layer_types import rotating
 
 
 def read_granite4(read: ConfigReader) -> DecoderConfig:

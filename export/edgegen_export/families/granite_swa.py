@@ -10,8 +10,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
-from edgegen_export.families.shared import read_layer_types, read_window, sliding
-from edgegen_export.fields import is_a
+from edgegen_export.files.fields import is_a
+from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 
 
 def read_granite_swa(read: ConfigReader) -> DecoderConfig:

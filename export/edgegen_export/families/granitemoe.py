@@ -6,10 +6,10 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
-from edgegen_export.families.experts import with_experts
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.granite_swa import GRANITE_SWA, read_granite_swa
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
+from edgegen_export.reading.experts import with_experts
 
 
 def read_granitemoe(read: ConfigReader) -> DecoderConfig:

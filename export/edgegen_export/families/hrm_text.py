@@ -9,8 +9,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Shape
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.passes import in_passes, of_layer
-from edgegen_export.families.shared import named
+from edgegen_export.reading.passes import in_passes, of_layer
+from edgegen_export.reading.tensor_names import named
 
 
 def read_hrm_text(read: ConfigReader) -> DecoderConfig:

@@ -7,7 +7,8 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import rotating, with_qk_norm
+from edgegen_export.reading.layer_types import rotating
+from edgegen_export.reading.parts import with_qk_norm
 
 NOT_READ = """
     add_classification_head cla_share_factor class_num enable_lm_head_fp32 im_end_id im_newline_id

@@ -6,9 +6,9 @@ from functools import partial
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import expert_tensors, with_experts
 from edgegen_export.families.hunyuan import HUNYUAN, HUNYUAN_TENSORS, read_hunyuan
 from edgegen_export.families.llama import LLAMA_PREFIXES
+from edgegen_export.reading.experts import expert_tensors, with_experts
 
 _LATENT = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 """Keys of latent attention, which published files have and do not use."""

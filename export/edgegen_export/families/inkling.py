@@ -14,8 +14,9 @@ from edgegen_export.architecture.components.sublayer_convs import SublayerConvs
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved, InTurns, Leading, Shape, SideBySide
-from edgegen_export.families.experts import STEP, behind_dense, by_layer, read_counts, read_mlp_types
-from edgegen_export.families.shared import ACTIVATIONS, QK_NORM
+from edgegen_export.reading.experts import STEP, behind_dense, by_layer, read_counts, read_mlp_types
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.tensor_names import QK_NORM
 
 INKLING_ALIASES = {
     "sliding_window": "sliding_window_size",

@@ -15,7 +15,6 @@ from edgegen_export.architecture.components.sublayer_convs import SublayerConvs
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import Interleaved, InTurns, Leading, Nested, Stacked
-from edgegen_export.families.experts import limit_apart, read_counts
 from edgegen_export.families.inkling import (
     INKLING_ALIASES,
     check_expert_sizes,
@@ -23,7 +22,8 @@ from edgegen_export.families.inkling import (
     read_inkling_layer_types,
     read_inkling_model,
 )
-from edgegen_export.families.passes import of_layer
+from edgegen_export.reading.experts import limit_apart, read_counts
+from edgegen_export.reading.passes import of_layer
 
 
 def read_inkling2(read: ConfigReader) -> DecoderConfig:

@@ -6,7 +6,7 @@ transformers does not have it: its checkpoints bring code of their own, which is
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
-from edgegen_export.families.shared import fused_qkv, named
+from edgegen_export.reading.tensor_names import fused_qkv, named
 
 _LAYER = "layers.{i}"
 

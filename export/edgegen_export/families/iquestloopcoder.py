@@ -8,7 +8,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.iquestcoder import IQUESTCODER
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.passes import in_passes
+from edgegen_export.reading.passes import in_passes
 
 _PASSES = 2
 

@@ -5,7 +5,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.nemotron import NEMOTRON
-from edgegen_export.families.shared import layer_norm, without_gate
+from edgegen_export.reading.parts import layer_norm, without_gate
 
 
 def read_jais2(read: ConfigReader) -> DecoderConfig:

@@ -10,7 +10,11 @@ from edgegen_export.architecture.components.kimi_delta_attention import KimiDelt
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Joined, TensorLayout, WithAxes
-from edgegen_export.families.experts import (
+from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
+from edgegen_export.families.llama import LLAMA_PREFIXES
+from edgegen_export.families.qwen3_5 import NET_KINDS
+from edgegen_export.families.qwen3_moe import DENSE_MLP
+from edgegen_export.reading.experts import (
     DEEPSEEK_EXPERTS,
     behind_dense,
     by_layer,
@@ -18,11 +22,8 @@ from edgegen_export.families.experts import (
     read_mlp_types,
     with_deepseek_experts,
 )
-from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
-from edgegen_export.families.llama import LLAMA_PREFIXES
-from edgegen_export.families.qwen3_5 import NET_KINDS
-from edgegen_export.families.qwen3_moe import DENSE_MLP
-from edgegen_export.families.shared import chosen, named
+from edgegen_export.reading.layer_types import chosen
+from edgegen_export.reading.tensor_names import named
 
 _SIZES = {
     "head_dim": "linear_head_dim",

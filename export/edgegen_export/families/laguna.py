@@ -10,19 +10,14 @@ from edgegen_export.architecture.components.attention import Attention, QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import read_mlp_types, with_experts, without_experts
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen2_moe import UNGATED
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
-from edgegen_export.families.shared import (
-    QK_NORM,
-    read_layer_types,
-    read_rope,
-    read_window,
-    rotating,
-    sliding,
-    with_qk_norm,
-)
+from edgegen_export.reading.experts import read_mlp_types, with_experts, without_experts
+from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.rope import read_rope
+from edgegen_export.reading.tensor_names import QK_NORM
 
 
 def read_laguna(read: ConfigReader) -> DecoderConfig:

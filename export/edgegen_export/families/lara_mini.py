@@ -9,11 +9,13 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families import qwen3_5
-from edgegen_export.families.experts import stacked_expert_tensors, with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen2_moe import UNGATED
 from edgegen_export.families.qwen3_moe import BESIDE_MLP
-from edgegen_export.families.shared import QK_NORM, chosen, read_window, rotating, sliding, with_qk_norm
+from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
+from edgegen_export.reading.layer_types import chosen, read_window, rotating, sliding
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.tensor_names import QK_NORM
 
 _KINDS = ("linear_attention", "sliding_attention", "full_attention")
 _PATTERN = ("linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention")

@@ -12,7 +12,9 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import chosen, named, with_qk_norm
+from edgegen_export.reading.layer_types import chosen
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.tensor_names import named
 
 LFM2_KINDS = {"conv": True, "full_attention": False}
 """Whether layers of a type have a convolution."""

@@ -6,7 +6,6 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import behind_dense, by_layer, expert_tensors, with_experts, without_experts
 from edgegen_export.families.lfm2 import (
     LFM2,
     LFM2_ATTENTION,
@@ -17,6 +16,7 @@ from edgegen_export.families.lfm2 import (
     with_convolutions,
 )
 from edgegen_export.families.llama import LLAMA_PREFIXES
+from edgegen_export.reading.experts import behind_dense, by_layer, expert_tensors, with_experts, without_experts
 
 _EPSILON = 1e-6
 """Added to the sum of weights that they are divided by, as transformers does."""

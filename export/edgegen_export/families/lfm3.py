@@ -13,7 +13,9 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.families.lfm2 import LFM_MLP, LFM_TENSORS, read_lfm, with_convolutions
 from edgegen_export.families.llama import LLAMA_PREFIXES
-from edgegen_export.families.shared import QK_NORM, read_rope, read_window, rope_key, rotating, sliding
+from edgegen_export.reading.layer_types import read_window, rotating, sliding
+from edgegen_export.reading.rope import read_rope, rope_key
+from edgegen_export.reading.tensor_names import QK_NORM
 
 _KINDS = ("conv", "full_attention", "sliding_attention")
 

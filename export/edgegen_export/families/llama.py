@@ -9,7 +9,9 @@ from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.shared import ACTIVATIONS, YARN, contexts, named, read_rope
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.rope import YARN, contexts, read_rope
+from edgegen_export.reading.tensor_names import named
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 32000,

@@ -7,7 +7,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.mamba2 import RECURRENT_PREFIXES, RECURRENT_TENSORS, read_recurrent
-from edgegen_export.families.shared import ACTIVATIONS, named
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.tensor_names import named
 
 
 def read_rank(read: ConfigReader, key: str) -> int:

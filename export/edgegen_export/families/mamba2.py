@@ -10,7 +10,9 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.shared import ACTIVATIONS, chosen, named
+from edgegen_export.reading.layer_types import chosen
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.tensor_names import named
 
 RECURRENT = {"attention": False, "full_attention": False, "mamba": True, "linear_attention": True}
 """Whether layers of a type have a mixer."""

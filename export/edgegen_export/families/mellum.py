@@ -4,10 +4,12 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import read_mlp_types, with_experts, without_experts
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen3_moe import tensors
-from edgegen_export.families.shared import read_layer_types, read_rope, read_window, rotating, sliding, with_qk_norm
+from edgegen_export.reading.experts import read_mlp_types, with_experts, without_experts
+from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.rope import read_rope
 
 
 def read_mellum(read: ConfigReader) -> DecoderConfig:

@@ -8,11 +8,13 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import expert_tensors, with_experts
 from edgegen_export.families.glm4_moe import DRAFTS
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP
-from edgegen_export.families.shared import QK_NORM, rotating, with_qk_norm
+from edgegen_export.reading.experts import expert_tensors, with_experts
+from edgegen_export.reading.layer_types import rotating
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.tensor_names import QK_NORM
 
 _MOE = "layers.{i}.block_sparse_moe"
 

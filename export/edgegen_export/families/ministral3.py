@@ -11,7 +11,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS
 from edgegen_export.families.mistral import MISTRAL, read_mistral
-from edgegen_export.families.shared import rope_key
+from edgegen_export.reading.rope import rope_key
 
 MINISTRAL3_DEFAULTS: Mapping[str, Any] = {
     **LLAMA_DEFAULTS,

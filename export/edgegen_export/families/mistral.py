@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import read_layer_types, read_window, sliding
+from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 
 
 def read_mistral(read: ConfigReader) -> DecoderConfig:

@@ -7,10 +7,10 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.families.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.ministral3 import with_query_scale
+from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 
 
 def read_mistral4(read: ConfigReader) -> DecoderConfig:

@@ -3,9 +3,9 @@
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import expert_tensors, with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
 from edgegen_export.families.mistral import MISTRAL, read_mistral
+from edgegen_export.reading.experts import expert_tensors, with_experts
 
 
 def read_mixtral(read: ConfigReader) -> DecoderConfig:

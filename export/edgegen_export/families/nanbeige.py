@@ -5,7 +5,7 @@ from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.passes import in_passes
+from edgegen_export.reading.passes import in_passes
 
 _OTHERS = """
     emb_neighbor_num enable_depth_attention enable_double_loop_split enable_h_res_identity enable_hyper_connection

@@ -9,7 +9,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import SwappedHalves
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import named, with_qk_norm, without_gate
+from edgegen_export.reading.parts import with_qk_norm, without_gate
+from edgegen_export.reading.tensor_names import named
 
 
 def read_nanochat(read: ConfigReader) -> DecoderConfig:

@@ -7,7 +7,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.arcee import PLAIN_TENSORS
 from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
-from edgegen_export.families.shared import layer_norm, without_gate
+from edgegen_export.reading.parts import layer_norm, without_gate
 
 
 def read_nemotron(read: ConfigReader) -> DecoderConfig:

@@ -16,9 +16,10 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Scattered
-from edgegen_export.families.experts import by_layer, limit_apart, read_counts, read_groups
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
-from edgegen_export.families.shared import ACTIVATIONS, named
+from edgegen_export.reading.experts import by_layer, limit_apart, read_counts, read_groups
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.tensor_names import named
 
 _LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 _KINDS = {

@@ -5,7 +5,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.olmo import OLMO2, OLMO2_TENSORS, read_olmo2
-from edgegen_export.families.shared import read_layer_types, read_rope, read_window, rotating, sliding
+from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
+from edgegen_export.reading.rope import read_rope
 
 
 def read_olmo3(read: ConfigReader) -> DecoderConfig:

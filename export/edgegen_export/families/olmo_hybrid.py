@@ -11,7 +11,9 @@ from edgegen_export.architecture.tensor_layouts import Joined
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.olmo import OLMO2_TENSORS, OLMO_DEFAULTS, read_olmo2
 from edgegen_export.families.qwen3_5 import NET_KINDS, read_net
-from edgegen_export.families.shared import chosen, named, rope_key, rotating
+from edgegen_export.reading.layer_types import chosen, rotating
+from edgegen_export.reading.rope import rope_key
+from edgegen_export.reading.tensor_names import named
 
 _EPS = 1e-5
 """Of the norms within the nets, whatever that of the others is."""

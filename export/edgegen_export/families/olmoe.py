@@ -6,10 +6,11 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import expert_tensors, with_experts
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 from edgegen_export.families.olmo import OLMO2_TENSORS
-from edgegen_export.families.shared import QK_NORM, with_qk_norm
+from edgegen_export.reading.experts import expert_tensors, with_experts
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.tensor_names import QK_NORM
 
 _EXPERT = ("gate_proj", "up_proj", "down_proj")
 

@@ -13,7 +13,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.shared import ACTIVATIONS
+from edgegen_export.reading.parts import ACTIVATIONS
 
 
 def read_openelm(read: ConfigReader) -> DecoderConfig:

@@ -8,7 +8,8 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Skipping
-from edgegen_export.families.shared import ACTIVATIONS, named
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.tensor_names import named
 
 
 def read_opt(read: ConfigReader) -> DecoderConfig:

@@ -5,7 +5,8 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, read_llama
-from edgegen_export.families.shared import fused_qkv, layer_norm, named, with_qk_norm, without_gate
+from edgegen_export.reading.parts import layer_norm, with_qk_norm, without_gate
+from edgegen_export.reading.tensor_names import fused_qkv, named
 
 
 def read_persimmon(read: ConfigReader) -> DecoderConfig:

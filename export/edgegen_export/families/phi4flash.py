@@ -17,8 +17,10 @@ from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.diffllama import differential, even_heads
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.mamba import mamba1_tensors, read_rank, sound_width
-from edgegen_export.families.passes import of_layer
-from edgegen_export.families.shared import layer_norm, named, rotating
+from edgegen_export.reading.layer_types import rotating
+from edgegen_export.reading.parts import layer_norm
+from edgegen_export.reading.passes import of_layer
+from edgegen_export.reading.tensor_names import named
 
 
 def read_phi4flash(read: ConfigReader) -> DecoderConfig:

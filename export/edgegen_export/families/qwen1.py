@@ -11,7 +11,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.shared import named
+from edgegen_export.reading.tensor_names import named
 
 
 def read_qwen(read: ConfigReader) -> DecoderConfig:

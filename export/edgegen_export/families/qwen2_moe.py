@@ -8,7 +8,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen import QWEN_DEFAULTS
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors, read_qwen_experts
-from edgegen_export.families.shared import read_layer_types
+from edgegen_export.reading.layer_types import read_layer_types
 
 UNGATED: TensorMap = {
     f"layers.{{i}}.shared.{x}.weight": f"layers.{{i}}.mlp.shared_expert.{x}_proj.weight" for x in ("gate", "up", "down")

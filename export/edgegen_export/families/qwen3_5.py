@@ -12,7 +12,8 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import QK_NORM, chosen, named
+from edgegen_export.reading.layer_types import chosen
+from edgegen_export.reading.tensor_names import QK_NORM, named
 
 NET_KINDS = {"linear_attention": True, "full_attention": False}
 """Whether layers of a type have a gated delta net."""

@@ -7,10 +7,10 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families import qwen3_5
-from edgegen_export.families.experts import stacked_expert_tensors, with_experts
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen2_moe import SHARED
 from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
+from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
 
 
 def read_qwen3_5_moe(read: ConfigReader) -> DecoderConfig:

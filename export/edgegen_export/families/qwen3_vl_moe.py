@@ -5,10 +5,11 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import ExpertStack, Interleaved, Shape
-from edgegen_export.families.experts import by_layer
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, DENSE_MLP, read_qwen_experts, tensors
-from edgegen_export.families.shared import QK_NORM, with_qk_norm
+from edgegen_export.reading.experts import by_layer
+from edgegen_export.reading.parts import with_qk_norm
+from edgegen_export.reading.tensor_names import QK_NORM
 
 
 def read_qwen3_vl_moe(read: ConfigReader) -> DecoderConfig:

@@ -11,7 +11,8 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import WithAxes
 from edgegen_export.families.mamba2 import ANY_LENGTH
-from edgegen_export.families.shared import ACTIVATIONS, named
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.tensor_names import named
 
 _RANKS = ("decay", "a", "v", "gate")
 _ACTIVATIONS: dict[str, Activation] = {"sqrelu": "relu2", **ACTIVATIONS}

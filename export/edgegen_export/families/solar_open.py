@@ -3,9 +3,9 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.experts import with_deepseek_experts
 from edgegen_export.families.glm4_moe import GLM4_MOE_DEFAULTS, tensors
 from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.reading.experts import with_deepseek_experts
 
 
 def read_solar_open(read: ConfigReader) -> DecoderConfig:

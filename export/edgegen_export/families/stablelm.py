@@ -9,7 +9,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Stacked
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import layer_norm, named, with_qk_norm
+from edgegen_export.reading.parts import layer_norm, with_qk_norm
+from edgegen_export.reading.tensor_names import named
 
 
 def read_stablelm(read: ConfigReader) -> DecoderConfig:

@@ -4,7 +4,9 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import layer_norm, named, read_window, sliding, without_gate
+from edgegen_export.reading.layer_types import read_window, sliding
+from edgegen_export.reading.parts import layer_norm, without_gate
+from edgegen_export.reading.tensor_names import named
 
 
 def read_starcoder2(read: ConfigReader) -> DecoderConfig:

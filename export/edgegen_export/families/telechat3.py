@@ -9,7 +9,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
-from edgegen_export.families.shared import rope_key
+from edgegen_export.reading.rope import rope_key
 
 _YARN: Mapping[str, float] = {"telechat3-yarn": 0.07}
 """As vLLM has it for Tele-AI/TeleChat3-36B-Thinking; its cosines and sines grow less than YaRN's."""

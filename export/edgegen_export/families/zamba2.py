@@ -19,8 +19,10 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
-from edgegen_export.families.passes import of_layer
-from edgegen_export.families.shared import ACTIVATIONS, contexts, named, read_rope
+from edgegen_export.reading.parts import ACTIVATIONS
+from edgegen_export.reading.passes import of_layer
+from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.tensor_names import named
 
 _KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
 _HYBRID = [*range(6, 43, 6), 47, 51]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import TensorError, one_or_list
+from edgegen_export.files.threads import in_threads
 from edgegen_export.graph.builder import Tensor
 from edgegen_export.graph.fused import (
     expert_biases,
@@ -40,7 +41,6 @@ from edgegen_export.quantize.regrouped import regrouped
 from edgegen_export.quantize.scale_search import searched_rows
 from edgegen_export.quantize.ternary import IN_A_BYTE, ternary_rows
 from edgegen_export.tensors.lazy import LazyTensor
-from edgegen_export.threads import in_threads
 
 FLOAT16_MAX = float(np.finfo(np.float16).max)
 _FLOAT32 = np.dtype(np.float32)

@@ -18,8 +18,8 @@ import onnxruntime
 
 import edgegen
 from edgegen.system import locked, remove_folder
+from edgegen_export.files.threads import in_threads
 from edgegen_export.tensors.lazy import LazyTensor
-from edgegen_export.threads import in_threads
 
 KEPT_PREFIX = ".unfinished-"
 _KEPT_S = 7 * 24 * 3600

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.system import physical_cores
+from edgegen_export.files.scratch import Scratch
+from edgegen_export.files.threads import in_threads
 from edgegen_export.quantize.blockwise import Blocks, Floats, in_blocks
 from edgegen_export.quantize.hessian import TOGETHER, Factor
 from edgegen_export.quantize.native import native_block
 from edgegen_export.quantize.scale_search import search_with_numpy
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
-from edgegen_export.threads import in_threads
 
 _SLAB = 10 << 20
 """Bytes of the rows that are rounded together: a block of their columns is to stay in the processor's cache."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen_export.files.scratch import Scratch
+from edgegen_export.files.threads import in_threads
 from edgegen_export.quantize.blockwise import Floats
-from edgegen_export.scratch import Scratch
-from edgegen_export.threads import in_threads
 
 DAMPING = 0.01
 """Share of the mean of the diagonal that is added to it."""

@@ -7,7 +7,7 @@ from dataclasses import replace as changed
 from typing import Any
 
 from edgegen.errors import CheckpointError, one_or_list
-from edgegen_export.fields import Fields
+from edgegen_export.files.fields import Fields
 from edgegen_export.tokenizer.added_token import AddedToken
 from edgegen_export.tokenizer.components import SPACE_MARK, bpe, byte_fallback_decoder, byte_level, template
 from edgegen_export.tokenizer.components import replace as replace_text

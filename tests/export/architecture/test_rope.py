@@ -10,8 +10,8 @@ from edgegen.errors import UnsupportedModelError, UsageError
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.families import FAMILIES
-from edgegen_export.families.shared import contexts, read_rope
 from edgegen_export.pipeline import export
+from edgegen_export.reading.rope import contexts, read_rope
 from tests.export.bundles import Listener
 from tests.export.checkpoint.layouts import write_llama
 from tests.oracle import import_transformers

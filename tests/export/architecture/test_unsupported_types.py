@@ -8,7 +8,7 @@ from edgegen.errors import UnsupportedModelError
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import REFUSED, why_not
-from edgegen_export.optimum.trace import check_traceable
+from edgegen_export.source.optimum.trace import check_traceable
 from tests.oracle import import_transformers
 from tests.second_oracle import second_oracle
 

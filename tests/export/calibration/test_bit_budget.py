@@ -15,6 +15,7 @@ from edgegen.errors import UsageError
 from edgegen_export.calibration.bit_budget import BitBudget, ladder
 from edgegen_export.calibration.calibrate import Calibrated, calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.fused import fused_name, parts
 from edgegen_export.graph.layerwise_model import LayerwiseModel
@@ -23,7 +24,6 @@ from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded
 from tests.export.calibration.test_calibrate import IDS, PLAIN

@@ -18,6 +18,7 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.calibration.bit_budget import ladder
 from edgegen_export.calibration.calibrate import Calibrated, calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.pipeline import export
@@ -25,7 +26,6 @@ from edgegen_export.quantize.activations import BEARABLE, TOLERABLE, activation_
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import round_rows, stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS, ROUNDED
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.export.checkpoint.layouts import write_llama

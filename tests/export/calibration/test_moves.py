@@ -8,10 +8,10 @@ import pytest
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.layer_walk import LayerWalk
 from edgegen_export.calibration.moves import Moves
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.recipe import CALIBRATED
-from edgegen_export.scratch import Scratch
 from tests.export.quantize.test_smoothing import decoders, random_tensors
 
 

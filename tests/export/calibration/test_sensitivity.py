@@ -11,13 +11,13 @@ import numpy as np
 from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.calibration.sensitivity import Sensitivity
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.fused import fused_weight
 from edgegen_export.graph.layerwise_model import Hidden, LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, round_rows
 from edgegen_export.quantize.recipe import CALIBRATED, FOUR_BITS, ROUNDED
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.calibration.test_calibrate import IDS, PLAIN
 from tests.export.quantize.test_smoothing import random_tensors

@@ -11,10 +11,10 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleError, UsageError
 from edgegen.model.kv_cache import KVCache
-from edgegen_export import family_source
 from edgegen_export.calibration.kv_scales import kv_statistics
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.pipeline import export
+from edgegen_export.source import family_source
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import Listener, decoded, random_ids, runner_of
 from tests.export.checkpoint.layouts import write_gpt2

@@ -14,7 +14,7 @@ from edgegen.bundle.manifest import CacheClass, GraphVariant, KVLayer
 from edgegen.errors import UnsupportedModelError
 from edgegen.model.concat_runner import ConcatRunner
 from edgegen.model.ort_session import GraphPair, OneSession
-from edgegen_export.optimum.traced_graph import TracedGraph
+from edgegen_export.source.optimum.traced_graph import TracedGraph
 from tests.export.bundles import TwoSessions
 from tests.toy_decoder import (
     POSITIONS,

@@ -16,11 +16,11 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import CheckpointError, ExportError, TensorError, UnsupportedModelError, UsageError
 from edgegen.llm import LLM
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
-from edgegen_export.optimum.model_source import TracedModel
-from edgegen_export.optimum.trace import DEFAULT_CONTEXT, check_traceable, context_of
-from edgegen_export.optimum.traced_graph import TracedGraph
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
+from edgegen_export.source.optimum.model_source import TracedModel
+from edgegen_export.source.optimum.trace import DEFAULT_CONTEXT, check_traceable, context_of
+from edgegen_export.source.optimum.traced_graph import TracedGraph
 from tests.export.bundles import Listener, decoded, prefilled, random_ids, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.oracle import Oracle, edit_json, import_transformers, write_random, write_random_gpt2

@@ -16,10 +16,10 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import FileEntry, Manifest
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import ExportError
+from edgegen_export.files.progress import Silent
 from edgegen_export.output.bundle_writer import PAGE, BundleWriter, WeightsFile, refuse_wrong_target
 from edgegen_export.output.resume import KEPT_PREFIX
 from edgegen_export.pipeline import export
-from edgegen_export.progress import Silent
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.runtime.models import write_fake_bundle
 from tests.runtime.system.recorded import Recorded

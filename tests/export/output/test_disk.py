@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from edgegen.errors import ExportError
-from edgegen_export import preflight
-from edgegen_export.disk import Disk, DiskNeed, amount, disk_of, refuse_full_disk
+from edgegen_export.files.disk import Disk, DiskNeed, amount, disk_of, refuse_full_disk
 from edgegen_export.pipeline import export
+from edgegen_export.preflight import preflight
 from tests.export.checkpoint.layouts import write_gpt2
 
 CACHE = DiskNeed(Path("/cache"), 3_000_000_000, "the download", "set HF_HOME to a folder on another disk")

@@ -14,15 +14,15 @@ import pytest
 from edgegen.benchmark.memory_forecast import forecast_memory
 from edgegen.errors import ExportError
 from edgegen.options.engine import EngineOptions
-from edgegen_export.disk import amount
-from edgegen_export.estimate import Estimate, estimate, measure_gflops
 from edgegen_export.families import FAMILIES
-from edgegen_export.family_source import FamilyLoader
+from edgegen_export.files.disk import amount
+from edgegen_export.files.progress import Silent
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.pipeline import export
-from edgegen_export.preflight import Preflight, announcement, duration
-from edgegen_export.progress import Silent
+from edgegen_export.preflight.estimate import Estimate, estimate, measure_gflops
+from edgegen_export.preflight.preflight import Preflight, announcement, duration
 from edgegen_export.quantize.recipe import Scheme
-from edgegen_export.scratch import Scratch
+from edgegen_export.source.family_source import FamilyLoader
 from tests.export.checkpoint.layouts import write_gpt2
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -11,9 +11,9 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import ExportError
+from edgegen_export.files.progress import Silent
 from edgegen_export.output.resume import KEPT_PREFIX, ResumeFolder, fingerprint
 from edgegen_export.pipeline import export
-from edgegen_export.progress import Silent
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import little_calibration
 from tests.export.checkpoint.layouts import write_gpt2
@@ -128,7 +128,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from edgegen_export.pipeline import export
-from edgegen_export.progress import Silent
+from edgegen_export.files.progress import Silent
 from dataclasses import replace
 from edgegen_export.calibration import text
 

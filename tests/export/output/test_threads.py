@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgegen_export import threads
-from edgegen_export.scratch import Scratch
-from edgegen_export.threads import in_threads
+from edgegen_export.files import threads
+from edgegen_export.files.scratch import Scratch
+from edgegen_export.files.threads import in_threads
 from tests.systems import WINDOWS
 
 

@@ -17,6 +17,7 @@ from edgegen.evaluation.parity.measure import greedy, log_probabilities, parity_
 from edgegen.evaluation.parity.reference import LIKELIEST, UNKNOWN
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from edgegen.model.concat_runner import ConcatRunner
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
@@ -29,7 +30,6 @@ from edgegen_export.parity.sample_text import SAMPLE_TEXT
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import CALIBRATED, ROUNDED, Scheme, of_ternary
-from edgegen_export.scratch import Scratch
 from tests.export.bundles import Listener
 from tests.export.graph.test_blocks import MODELS, Weights, folded_tensors, random_tensors
 from tests.runtime.evaluation.test_parity import greedy_by_hand

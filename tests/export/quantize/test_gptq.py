@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.quantize.blockwise import Blocks, as_stored, round_rows
 from edgegen_export.quantize.gptq import gptq
 from edgegen_export.quantize.hessian import DAMPING, MOST_IN_GROUP, Hessian, column_groups, factors_of
 from edgegen_export.quantize.scale_search import search_scales
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 
 Array = NDArray[np.float32]

@@ -17,8 +17,9 @@ from edgegen.model.loading import LoadProgress
 from edgegen.options.engine import EngineOptions
 from edgegen.server.app import create_app
 from edgegen.server.http.options import ServerOptions
+from edgegen.server.models import installed_models
 from edgegen.server.models.installed_models import InstalledModels
-from edgegen.server.models.served_models import ModelLoadError, installed_models
+from edgegen.server.models.served_models import ModelLoadError
 from tests.runtime.models import write_fake_bundle
 from tests.runtime.server.material import COMPLETION, OWN, error_of
 from tests.waiting import PATIENCE_S, until

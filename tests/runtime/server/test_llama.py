@@ -12,7 +12,7 @@ from edgegen.generation.fill import fill_prompt
 from edgegen.llm import LLM
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.llama.options import NO_OPS, REFUSED, RENAMED
-from edgegen.server.wire.wire import ported_options
+from edgegen.server.wire import ported_options
 from edgegen_export.pipeline import export
 from tests.root import ROOT
 from tests.runtime.models import RandomGraphs, fake_llm

@@ -9,7 +9,7 @@ import numpy as np
 from edgegen.errors import CheckpointError, one_or_list, suggestions
 from edgegen_export.checkpoint.gguf.file import GgufFile
 from edgegen_export.checkpoint.gguf.layouts import Heads, NetHeads
-from edgegen_export.fields import Fields, is_a, name_of, shown
+from edgegen_export.files.fields import Fields, is_a, name_of, shown
 
 T = TypeVar("T", bool, int, float, str)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard, cast
 
 from edgegen.errors import OptionError, UnsupportedModelError, one_or_list, suggestions
 from edgegen.stop_regex import StopRegex, StopRegexMatcher
-from edgegen_export.fields import Fields, is_a
+from edgegen_export.files.fields import Fields, is_a
 
 INPUT_EMBEDDING = ""
 """The key of ``token_indices`` that stands for the input embedding, whatever it is called."""

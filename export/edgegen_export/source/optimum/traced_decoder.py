@@ -8,7 +8,7 @@ from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.decoder import pick
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.optimum.traced_graph import ALL_LOGITS, IDS, MASK, POSITIONS, TracedGraph
+from edgegen_export.source.optimum.traced_graph import ALL_LOGITS, IDS, MASK, POSITIONS, TracedGraph
 
 
 def build_traced(traced: TracedGraph, phase: Phase, params: Parameters) -> GraphBuilder:

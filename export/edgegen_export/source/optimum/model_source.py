@@ -19,14 +19,14 @@ from edgegen.system import trim_memory
 from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME
 from edgegen_export.calibration.kv_scales import KVStatistics
 from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.files.progress import ExportProgress
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.model_source import ModelFacts, Plan
-from edgegen_export.optimum.trace import LoadedModel, check_traceable, read_config, versions
-from edgegen_export.optimum.traced_decoder import build_traced
-from edgegen_export.optimum.traced_graph import IDS, LOGITS, MASK, POSITIONS, TracedGraph
-from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.recipe import ROUNDED, Scheme
+from edgegen_export.source.model_source import ModelFacts, Plan
+from edgegen_export.source.optimum.trace import LoadedModel, check_traceable, read_config, versions
+from edgegen_export.source.optimum.traced_decoder import build_traced
+from edgegen_export.source.optimum.traced_graph import IDS, LOGITS, MASK, POSITIONS, TracedGraph
 from edgegen_export.tensors.lazy import LazyTensor
 
 TOLERANCE = 1e-3

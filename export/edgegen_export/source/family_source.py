@@ -24,10 +24,10 @@ from edgegen_export.calibration.kv_scales import KVStatistics, kv_statistics
 from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.calibration.proposed_ids import proposed_ids, runs
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter, unpacked
-from edgegen_export.disk import refuse_download
-from edgegen_export.draft_checkpoint import BoundDraft, open_draft
 from edgegen_export.families.refused import why_not
 from edgegen_export.families.wrapped import towers
+from edgegen_export.files.disk import refuse_download
+from edgegen_export.files.progress import KV_SCALES, ExportProgress
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.decoder import (
     HIDDEN_SCALE,
@@ -43,9 +43,9 @@ from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, build_draft_
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.model_source import DraftGraph, HiddenGraphs, ModelFacts, Plan
-from edgegen_export.progress import KV_SCALES, ExportProgress
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme, of_ternary
+from edgegen_export.source.draft_checkpoint import BoundDraft, open_draft
+from edgegen_export.source.model_source import DraftGraph, HiddenGraphs, ModelFacts, Plan
 from edgegen_export.tensors.lazy import LazyTensor
 
 Ids = NDArray[np.int64]

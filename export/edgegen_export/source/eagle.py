@@ -16,13 +16,13 @@ from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import matrices_around
 from edgegen_export.checkpoint import Checkpoint, unpacked
 from edgegen_export.families.eagle3 import EAGLE3, EagleDraft, read_eagle3
+from edgegen_export.files.progress import ExportProgress
 from edgegen_export.graph.decoder import HIDDEN_STATES, build_with_fused, kv_spec, rotary_tables
 from edgegen_export.graph.draft_head import HIDDEN_INPUT
 from edgegen_export.graph.eagle_head import build_eagle_head, eagle_name
 from edgegen_export.graph.fused import fused_name
-from edgegen_export.model_source import DraftGraph, HiddenGraphs
-from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.recipe import EIGHT_BITS
+from edgegen_export.source.model_source import DraftGraph, HiddenGraphs
 from edgegen_export.tensors.lazy import LazyTensor
 
 

@@ -24,15 +24,15 @@ from edgegen_export.families.gemma4_assistant import (
     Gemma4Assistant,
     read_gemma4_assistant,
 )
+from edgegen_export.files.progress import ExportProgress
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.cache_head import build_cache_head, cache_head_name, cache_read
 from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, build_with_hidden, kv_spec, rotary_tables
 from edgegen_export.graph.draft_head import HIDDEN_INPUT
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.model_source import DraftGraph, HiddenGraphs
-from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.recipe import EIGHT_BITS
+from edgegen_export.source.model_source import DraftGraph, HiddenGraphs
 from edgegen_export.tensors.lazy import LazyTensor
 
 

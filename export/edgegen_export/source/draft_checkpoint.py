@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import Quantization
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.assistant import AssistantCheckpoint
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.disk import refuse_download
-from edgegen_export.eagle import EagleCheckpoint
 from edgegen_export.families.eagle3 import EAGLE3, SPECULATORS
 from edgegen_export.families.gemma4_assistant import ASSISTANTS
-from edgegen_export.model_source import DraftGraph, HiddenGraphs
-from edgegen_export.progress import ExportProgress
+from edgegen_export.files.disk import refuse_download
+from edgegen_export.files.progress import ExportProgress
+from edgegen_export.source.assistant import AssistantCheckpoint
+from edgegen_export.source.eagle import EagleCheckpoint
+from edgegen_export.source.model_source import DraftGraph, HiddenGraphs
 
 
 class BoundDraft(Protocol):

@@ -1,18 +1,10 @@
-"""Parts that model families share: activations by name, RoPE settings, layer types, fragments of tensor maps."""
+"""Rotary positions as configs have them: their settings, their scaling, and the contexts that it reaches."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
-import ml_dtypes
-import numpy as np
+from collections.abc import Mapping
 
 from edgegen.errors import did_you_mean
-from edgegen_export.architecture.components.attention import QKNorm
-from edgegen_export.architecture.components.mlp import Activation
-from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.architecture.config_reader import ConfigReader, every
+from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import (
     DynamicNtk,
     Linear,
@@ -23,58 +15,9 @@ from edgegen_export.architecture.rope import (
     Scaling,
     Yarn,
 )
-from edgegen_export.architecture.tensor_layouts import Interleaved
-
-ACTIVATIONS: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "relu2": "relu2",
-    "silu": "silu",
-    "swish": "silu",
-}
-
-LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
-"""Whether layers of a type have sliding window attention."""
 
 YARN: Mapping[str, float] = {"yarn": 0.1}
 """What YaRN is called, and by how much of the factor's logarithm its cosines and sines grow."""
-
-QK_NORM = {f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_norm.weight" for x in "qk"}
-
-PER_LAYER_TENSORS = {
-    "embed_per_layer.weight": "embed_tokens_per_layer.weight",
-    "per_layer_in.weight": "per_layer_model_projection.weight",
-    "per_layer_norm.weight": "per_layer_projection_norm.weight",
-    "layers.{i}.per_layer.gate.weight": "layers.{i}.per_layer_input_gate.weight",
-    "layers.{i}.per_layer.out.weight": "layers.{i}.per_layer_projection.weight",
-    "layers.{i}.per_layer_norm.weight": "layers.{i}.post_per_layer_input_norm.weight",
-}
-"""Embeddings of each layer's own."""
-
-
-def named(ours: str, theirs: str) -> dict[str | tuple[str, ...], str]:
-    """The tensor map of a module's weight and bias."""
-    return {f"{ours}.{x}": f"{theirs}.{x}" for x in ("weight", "bias")}
-
-
-def fused_qkv(theirs: str, groups: int) -> dict[str | tuple[str, ...], Interleaved]:
-    """The tensor map of a fused QKV module, weight and bias, one group per key head."""
-    return {
-        tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(f"{theirs}.{kind}", groups)
-        for kind in ("weight", "bias")
-    }
-
-
-def layer_norm(eps: float) -> Norm:
-    """LayerNorm with weight and bias."""
-    return Norm("layer", eps, bias=True)
-
-
-# Rotary positions.
 
 
 def read_rope(
@@ -243,92 +186,3 @@ def contexts(rope: Rope | None, positions: int) -> tuple[int, int]:
             return positions, max(positions, int(factor * original))
         case _:
             return positions, positions
-
-
-# Windows.
-
-
-def sliding(config: DecoderConfig, window: int | None, which: Sequence[bool]) -> DecoderConfig:
-    """``config`` with a sliding ``window`` on the layers selected by ``which``."""
-    return config.each_attention(lambda own: replace(own, window=window), chosen(which))
-
-
-def rotating(config: DecoderConfig, rope: Rope | None, which: Sequence[bool]) -> DecoderConfig:
-    """``config`` with ``rope``, or without RoPE, on the layers selected by ``which``."""
-    return config.each_attention(lambda own: replace(own, rope=rope), chosen(which))
-
-
-def chosen(which: Sequence[bool]) -> set[int]:
-    """The numbers of the layers for which ``which`` says so."""
-    return {i for i, it in enumerate(which) if it}
-
-
-def with_scale(config: DecoderConfig, scale: float) -> DecoderConfig:
-    """``config`` with this factor of all scores."""
-    return config.each_attention(lambda own: replace(own, scale=scale))
-
-
-def with_qk_norm(config: DecoderConfig, norm: QKNorm | None) -> DecoderConfig:
-    """``config`` with ``norm`` of queries and keys in all attention."""
-    return config.each_attention(lambda own: replace(own, qk_norm=norm))
-
-
-def without_gate(config: DecoderConfig) -> DecoderConfig:
-    """``config`` with MLPs that have no gate."""
-    return config.each_mlp(lambda own: replace(own, gated=False))
-
-
-def read_window(read: ConfigReader, key: str = "sliding_window") -> int | None:
-    """The size of the sliding window, or None."""
-    return read.positive(key) if read.has(key) else read.optional(key, int)
-
-
-def read_window_pattern(read: ConfigReader, layers: int, period: int) -> Sequence[bool]:
-    """Which layers have a sliding window: by ``layer_types``, or all but every ``period``-th; the file may set it."""
-    key = "sliding_window_pattern"
-    given = read.positive(key if read.has(key) else f"_{key}", period)
-    return read_layer_types(read, layers, every(given, False, True, layers))
-
-
-def read_layer_types(read: ConfigReader, layers: int, otherwise: Sequence[bool]) -> Sequence[bool]:
-    """Which layers have a sliding window: by ``layer_types``, or ``otherwise``."""
-    return read.per_layer("layer_types", LAYER_TYPES, layers) or otherwise
-
-
-# Shared KV caches.
-
-
-def read_sources(read: ConfigReader, windowed: Sequence[bool], sizes: Sequence[tuple[int, int]]) -> list[int | None]:
-    """The layer whose keys and values each of the last ``num_kv_shared_layers`` reads: of those before them, the last
-    of its kind. ``sizes``: (head size, key heads) of each layer."""
-    count = read.get("num_kv_shared_layers", int, 0)
-    first, said = len(windowed) - count, f"num_kv_shared_layers = {count}"
-    if not 0 <= count < len(windowed):
-        read.problem(f"{said}: from 0 to {len(windowed) - 1} expected, for some layers must have keys and values")
-        return [None] * len(windowed)
-    sources: list[int | None] = [None] * first
-    for i in range(first, len(windowed)):
-        source = max((j for j in range(first) if windowed[j] == windowed[i]), default=None)
-        if source is None:
-            kind = "sliding" if windowed[i] else "full"
-            read.problem(f"{said}: no layer of {kind} attention is left whose keys and values the others could read")
-        elif sizes[source] != sizes[i]:
-            read.problem(f"{said}: layer {i} cannot read the keys of layer {source}, which have another size")
-        sources.append(source)
-    return sources
-
-
-# ALiBi.
-
-
-def alibi_slopes(heads: int, *, bfloat16: bool = False) -> tuple[float, ...]:
-    """The ALiBi slope of each head: powers of 2^(-8/n) for the n heads up to a power of two, and for the rest every
-    other one of the finer sequence of 2n (Press et al. 2022)."""
-    whole = 1 << (heads.bit_length() - 1)
-
-    def powers(count: int) -> list[float]:
-        return [2.0 ** (-8.0 * (k + 1) / count) for k in range(count)]
-
-    slopes = powers(whole) + powers(2 * whole)[::2][: heads - whole]
-    dtype = ml_dtypes.bfloat16 if bfloat16 else np.float32
-    return tuple(float(x) for x in np.array(slopes, np.float32).astype(dtype).astype(np.float32))

@@ -35,9 +35,9 @@ from edgegen_export.calibration.proposed_ids import proposed_ids
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
 from edgegen_export.calibration.text import OF_SMALL as OF_SMALL_TEXT
 from edgegen_export.calibration.text import Amount, rows_together
+from edgegen_export.files.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
 from edgegen_export.graph.carried import Carried
 from edgegen_export.parity.extent import OF_SMALL, WINDOW, Extent
-from edgegen_export.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.hessian import column_groups
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FOUR_BITS, ROUNDED, Scheme, heads_format, of_ternary

@@ -7,12 +7,12 @@ from typing import Any
 
 from edgegen.errors import ExportError
 from edgegen.system import installed_memory, memory_limit
-from edgegen_export.disk import DiskNeed, amount, refuse_download, refuse_full_disk
-from edgegen_export.estimate import CONTEXT, Estimate, estimate, measure_gflops
-from edgegen_export.model_source import SourceLoader
+from edgegen_export.files.disk import DiskNeed, amount, refuse_download, refuse_full_disk
+from edgegen_export.files.progress import ExportProgress
 from edgegen_export.output.resume import kept_bytes
-from edgegen_export.progress import ExportProgress
+from edgegen_export.preflight.estimate import CONTEXT, Estimate, estimate, measure_gflops
 from edgegen_export.quantize.recipe import CALIBRATED, Scheme
+from edgegen_export.source.model_source import SourceLoader
 
 LONG_S = 60.0
 """From this expected time on, an export is announced."""

@@ -13,13 +13,13 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.calibrate import Calibrated
 from edgegen_export.calibration.kv_scales import KVStatistics
 from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.files.progress import ExportProgress
+from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.parity.compare import UnquantizedModel
-from edgegen_export.progress import ExportProgress
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.recipe import Scheme
-from edgegen_export.scratch import Scratch
 from edgegen_export.tensors.lazy import LazyTensor
 
 Via = Literal["edgegen", "optimum"]

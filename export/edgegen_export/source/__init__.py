@@ -1,0 +1,1 @@
+"""Where a model comes from: its own checkpoint and family, optimum's graphs, or the checkpoint of a draft."""
