@@ -15,7 +15,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.ernie4_5 import ERNIE4_5
-from edgegen_export.families.qwen3_vl_moe import QWEN3_VL_MOE_TEXT
+from edgegen_export.families.inside_only import qwen3_vl_moe
 from edgegen_export.families.refused import REFUSED
 
 INNER_KEYS = ("text_config", "llm_config", "language_config")
@@ -188,7 +188,7 @@ def towers(file: Mapping[str, Any]) -> str:
 
 def texts(families: Iterable[Architecture]) -> dict[str, Architecture]:
     """The language models that may be inside: ``families``, and those that are known inside others alone."""
-    known = {name: family for family in (*families, QWEN3_VL_MOE_TEXT) for name in family.model_types}
+    known = {name: family for family in (*families, qwen3_vl_moe.QWEN3_VL_MOE_TEXT) for name in family.model_types}
     return known | {
         name: replace(known[like], defaults={**known[like].defaults, **own}) for name, like, own in _INSIDE_ONLY
     }

@@ -17,7 +17,7 @@ from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import matrices_around
 from edgegen_export.checkpoint import Checkpoint, unpacked
 from edgegen_export.checkpoint.base_names import without_prefix
-from edgegen_export.families.gemma4_assistant import (
+from edgegen_export.families.drafts.gemma4_assistant import (
     GEMMA4_ASSISTANT,
     OF_MODELS,
     ORDERING,

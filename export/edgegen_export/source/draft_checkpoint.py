@@ -10,8 +10,8 @@ from edgegen.bundle.manifest import Quantization
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.families.eagle3 import EAGLE3, SPECULATORS
-from edgegen_export.families.gemma4_assistant import ASSISTANTS
+from edgegen_export.families.drafts.eagle3 import EAGLE3, SPECULATORS
+from edgegen_export.families.drafts.gemma4_assistant import ASSISTANTS
 from edgegen_export.files.disk import refuse_download
 from edgegen_export.files.progress import ExportProgress
 from edgegen_export.source.assistant import AssistantCheckpoint

@@ -15,7 +15,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import matrices_around
 from edgegen_export.checkpoint import Checkpoint, unpacked
-from edgegen_export.families.eagle3 import EAGLE3, EagleDraft, read_eagle3
+from edgegen_export.families.drafts.eagle3 import EAGLE3, EagleDraft, read_eagle3
 from edgegen_export.files.progress import ExportProgress
 from edgegen_export.graph.decoder import HIDDEN_STATES, build_with_fused, kv_spec, rotary_tables
 from edgegen_export.graph.draft_head import HIDDEN_INPUT
