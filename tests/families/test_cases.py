@@ -22,6 +22,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecate
 def test_every_family_has_a_base_and_no_name_is_taken_twice() -> None:
     assert set(BASES) == set(FAMILIES)
     assert len({str(case) for case in CASES}) == len(CASES)
+    types = [model_type for family in EXPORTED for model_type in family.model_types]
+    assert sorted(types) == sorted(set(types))
 
 
 @pytest.mark.parametrize("case", judged_cases(VARIANTS))

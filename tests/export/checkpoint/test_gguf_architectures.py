@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
+from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES, by_name, hybrids, kimi
 from tests.export.bundles import decoded, export_to, random_ids, runner_of
 from tests.export.checkpoint.gguf_case import Case
 from tests.export.checkpoint.gguf_hybrids import FAMILIES_OF_FILES
@@ -20,6 +20,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write
 
 # What a configuration says about other things than what is computed.
 UNRELATED = {"_name_or_path", "architectures", "dtype", "transformers_version", "use_cache", "head_dim"}
+
+
+def test_a_name_in_two_files_is_an_error() -> None:
+    assert by_name([hybrids, kimi]) == {**hybrids.BY_NAME, **kimi.BY_NAME}
+    with pytest.raises(ValueError, match=r"kimi: bailingmoe3.* is in another file too"):
+        by_name([kimi, hybrids, kimi])
 
 
 def test_every_architecture_has_a_case() -> None:

@@ -1,171 +1,23 @@
-"""The architectures of GGUF files that can be read, each as data. Names and defaults are llama.cpp's."""
+"""The architectures of GGUF files that can be read, each as data in this folder. Names and defaults are llama.cpp's."""
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 
 from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
-from edgegen_export.checkpoint.gguf.architectures.experts import (
-    DBRX,
-    GPT_OSS,
-    GRANITEMOE,
-    LLAMA_OR_MIXTRAL,
-    OLMOE,
-    QWEN2MOE,
-    QWEN3MOE,
-)
-from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
-    AFMOE,
-    BAILINGMOE2,
-    DEEPSEEK,
-    DOTS1,
-    ERNIE4_5_MOE,
-    EXAONE_MOE,
-    GLM4MOE,
-    HUNYUAN_MOE,
-    MINIMAX_M2,
-)
-from edgegen_export.checkpoint.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA3N, GEMMA4
-from edgegen_export.checkpoint.gguf.architectures.gpt_like import (
-    BLOOM,
-    FALCON,
-    GPT2,
-    GPTJ,
-    GPTNEOX,
-    MPT,
-    QWEN,
-    STARCODER,
-)
-from edgegen_export.checkpoint.gguf.architectures.hybrids import (
-    FALCON_H1,
-    GRANITEHYBRID,
-    JAMBA,
-    MAMBA,
-    MAMBA2,
-    NEMOTRON_H,
-    NEMOTRON_H_MOE,
-    QWEN3NEXT,
-    QWEN35,
-    QWEN35MOE,
-)
-from edgegen_export.checkpoint.gguf.architectures.kimi import BAILINGMOE3, KIMI_LINEAR
-from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, MINICPM3, MISTRAL4
-from edgegen_export.checkpoint.gguf.architectures.lfm2 import LFM2, LFM2MOE
-from edgegen_export.checkpoint.gguf.architectures.llama_like import (
-    BAICHUAN,
-    COHERE2,
-    COMMAND_R,
-    EXAONE,
-    GRANITE,
-    HRM_TEXT,
-    INTERNLM2,
-    LLAMA,
-    MINICPM,
-    NANBEIGE,
-    OLMO,
-    OLMO2,
-    ORION,
-    QWEN2,
-    QWEN3,
-    SMOLLM3,
-    STABLELM,
-    STARCODER2,
-)
-from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import (
-    APERTUS,
-    CHATGLM,
-    ERNIE4_5,
-    EXAONE4,
-    GLM4,
-    HUNYUAN_DENSE,
-    MISTRAL3,
-    SEED_OSS,
-)
-from edgegen_export.checkpoint.gguf.architectures.phi import PHI2, PHI3
-from edgegen_export.checkpoint.gguf.architectures.rwkv import RWKV7
-from edgegen_export.checkpoint.gguf.architectures.squared_relu import ARCEE, JAIS2, NEMOTRON
-from edgegen_export.checkpoint.gguf.architectures.with_vision import HUNYUAN_VL, PADDLEOCR, QWEN2VL, QWEN3VL, QWEN3VLMOE
 
-ARCHITECTURES: dict[str, GgufArchitecture] = {
-    "afmoe": AFMOE,
-    "apertus": APERTUS,
-    "arcee": ARCEE,
-    "baichuan": BAICHUAN,
-    "bailingmoe": DEEPSEEK,
-    "bailingmoe2": BAILINGMOE2,
-    "bailingmoe3": BAILINGMOE3,
-    "bloom": BLOOM,
-    "chatglm": CHATGLM,
-    "cohere2": COHERE2,
-    "command-r": COMMAND_R,
-    "dbrx": DBRX,
-    "deepseek": DEEPSEEK,
-    "deepseek2": DEEPSEEK2,
-    "dots1": DOTS1,
-    "ernie4_5": ERNIE4_5,
-    "ernie4_5-moe": ERNIE4_5_MOE,
-    "exaone": EXAONE,
-    "exaone4": EXAONE4,
-    "exaone-moe": EXAONE_MOE,
-    "falcon": FALCON,
-    "falcon-h1": FALCON_H1,
-    "gemma": GEMMA,
-    "gemma2": GEMMA2,
-    "gemma3": GEMMA3,
-    "gemma3n": GEMMA3N,
-    "gemma4": GEMMA4,
-    "glm4": GLM4,
-    "glm4moe": GLM4MOE,
-    "gpt-oss": GPT_OSS,
-    "gpt2": GPT2,
-    "gptj": GPTJ,
-    "gptneox": GPTNEOX,
-    "granite": GRANITE,
-    "granitehybrid": GRANITEHYBRID,
-    "granitemoe": GRANITEMOE,
-    "hrm_text": HRM_TEXT,
-    "hunyuan-dense": HUNYUAN_DENSE,
-    "hunyuan-moe": HUNYUAN_MOE,
-    "hunyuan_vl": HUNYUAN_VL,
-    "internlm2": INTERNLM2,
-    "jais2": JAIS2,
-    "jamba": JAMBA,
-    "kimi-linear": KIMI_LINEAR,
-    "lfm2": LFM2,
-    "lfm2moe": LFM2MOE,
-    "llama": LLAMA_OR_MIXTRAL,
-    "mamba": MAMBA,
-    "mamba2": MAMBA2,
-    "minicpm": MINICPM,
-    "minicpm3": MINICPM3,
-    "minimax-m2": MINIMAX_M2,
-    "mistral3": MISTRAL3,
-    "mistral4": MISTRAL4,
-    "mpt": MPT,
-    "nanbeige": NANBEIGE,
-    "nemotron": NEMOTRON,
-    "nemotron_h": NEMOTRON_H,
-    "nemotron_h_moe": NEMOTRON_H_MOE,
-    "olmo": OLMO,
-    "olmo2": OLMO2,
-    "olmoe": OLMOE,
-    "orion": ORION,
-    "paddleocr": PADDLEOCR,
-    "phi2": PHI2,
-    "phi3": PHI3,
-    "qwen": QWEN,
-    "qwen2": QWEN2,
-    "qwen2moe": QWEN2MOE,
-    "qwen2vl": QWEN2VL,
-    "qwen3": QWEN3,
-    "qwen3moe": QWEN3MOE,
-    "qwen3next": QWEN3NEXT,
-    "qwen35": QWEN35,
-    "qwen35moe": QWEN35MOE,
-    "qwen3vl": QWEN3VL,
-    "qwen3vlmoe": QWEN3VLMOE,
-    "rwkv7": RWKV7,
-    "seed_oss": SEED_OSS,
-    "smollm3": SMOLLM3,
-    "stablelm": STABLELM,
-    "starcoder": STARCODER,
-    "starcoder2": STARCODER2,
-    "xverse": LLAMA,
-}
+
+def by_name(modules: Iterable[ModuleType]) -> dict[str, GgufArchitecture]:
+    """The architectures of some files, by ``general.architecture``; ``ValueError`` where two have the same."""
+    found = dict[str, GgufArchitecture]()
+    for module in modules:
+        own: Mapping[str, GgufArchitecture] = getattr(module, "BY_NAME", {})
+        if twice := found.keys() & own.keys():
+            raise ValueError(f"{module.__name__}: {', '.join(sorted(twice))} is in another file too")
+        found |= own
+    return found
+
+
+ARCHITECTURES = by_name(import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
 """``general.architecture`` → how the original's ``config.json`` and tensors are read off the file."""

@@ -1,5 +1,6 @@
 """Mixtures of experts: matrices of experts on an axis, one tensor for all of gate, up and down each."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
@@ -247,3 +248,13 @@ GPT_OSS = replace(
         _gpt_oss_window,
     ),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "dbrx": DBRX,
+    "gpt-oss": GPT_OSS,
+    "granitemoe": GRANITEMOE,
+    "llama": LLAMA_OR_MIXTRAL,
+    "olmoe": OLMOE,
+    "qwen2moe": QWEN2MOE,
+    "qwen3moe": QWEN3MOE,
+}

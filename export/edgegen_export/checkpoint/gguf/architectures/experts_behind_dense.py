@@ -1,9 +1,10 @@
 """Mixtures of experts of 2025: dense layers before those with experts, a bias of each in their choice, shared ones."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import DraftLayer, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import DraftLayer, GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.experts import (
     MIXTRAL_EXPERTS,
     QWEN_EXPERTS,
@@ -370,3 +371,16 @@ ERNIE4_5_MOE = replace(
     ),
     rules=(*ERNIE4_5.rules, softmax, _one_group, _normalized, _ernie_moe),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "afmoe": AFMOE,
+    "bailingmoe": DEEPSEEK,
+    "bailingmoe2": BAILINGMOE2,
+    "deepseek": DEEPSEEK,
+    "dots1": DOTS1,
+    "ernie4_5-moe": ERNIE4_5_MOE,
+    "exaone-moe": EXAONE_MOE,
+    "glm4moe": GLM4MOE,
+    "hunyuan-moe": HUNYUAN_MOE,
+    "minimax-m2": MINIMAX_M2,
+}

@@ -3,14 +3,14 @@
 Gemma 3n's and Gemma 4's norms store w. Gemma 4's layers of full attention have heads of another width.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isclose, isnan
 from statistics import NormalDist
 from typing import cast
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import SIZES, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import SIZES, GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA, PREFIX, TOP
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Heads, OnePlus, Parameter
@@ -238,3 +238,11 @@ GEMMA4 = replace(
     ),
     rules=(_gemma4_layers, _gemma4_rope, _gemma4_others),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "gemma": GEMMA,
+    "gemma2": GEMMA2,
+    "gemma3": GEMMA3,
+    "gemma3n": GEMMA3N,
+    "gemma4": GEMMA4,
+}

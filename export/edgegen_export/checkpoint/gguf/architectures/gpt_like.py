@@ -1,5 +1,6 @@
 """GPT-2 and its relatives: queries, keys and values mostly in one matrix, an MLP without a gate."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
@@ -251,3 +252,14 @@ GPTNEOX = GgufArchitecture(
     ),
     rules=(_one_key_per_query, rule.partial_rotary("rotary_pct", theta="rotary_emb_base"), _parallel),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "bloom": BLOOM,
+    "falcon": FALCON,
+    "gpt2": GPT2,
+    "gptj": GPTJ,
+    "gptneox": GPTNEOX,
+    "mpt": MPT,
+    "qwen": QWEN,
+    "starcoder": STARCODER,
+}

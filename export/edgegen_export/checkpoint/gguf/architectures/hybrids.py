@@ -511,3 +511,16 @@ QWEN35MOE = replace(
     modules={**QWEN35.modules, **modules({}, {**QWEN_EXPERTS, **SHARED_EXPERT}, PREFIX)},
     rules=(*QWEN35.rules, *expert_rules(True), shared_width, _no_width),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "falcon-h1": FALCON_H1,
+    "granitehybrid": GRANITEHYBRID,
+    "jamba": JAMBA,
+    "mamba": MAMBA,
+    "mamba2": MAMBA2,
+    "nemotron_h": NEMOTRON_H,
+    "nemotron_h_moe": NEMOTRON_H_MOE,
+    "qwen3next": QWEN3NEXT,
+    "qwen35": QWEN35,
+    "qwen35moe": QWEN35MOE,
+}

@@ -1,9 +1,10 @@
 """Kimi delta attention, among layers of latent attention: Kimi Linear and Ling 3.0."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
     as_deepseek,
@@ -127,3 +128,8 @@ BAILINGMOE3 = replace(
         ),
     ),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "bailingmoe3": BAILINGMOE3,
+    "kimi-linear": KIMI_LINEAR,
+}

@@ -1,9 +1,10 @@
 """Latent attention: DeepSeek-V2 and V3 with all that has their architecture, and MiniCPM3."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.experts import softmax
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
@@ -179,3 +180,9 @@ MINICPM3 = replace(
     constants={"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256},  # which files do not say
     joined=(_SPLIT,),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "deepseek2": DEEPSEEK2,
+    "minicpm3": MINICPM3,
+    "mistral4": MISTRAL4,
+}

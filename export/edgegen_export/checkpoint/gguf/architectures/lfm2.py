@@ -1,9 +1,10 @@
 """LFM2 and LFM2 MoE: layers with a short convolution, which have no keys, among layers with attention."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, modules
+from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, GgufArchitecture, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import LLAMA, PREFIX
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Parameter, Unsqueezed
@@ -86,3 +87,8 @@ LFM2MOE = replace(
     },
     rules=(_layer_types, _experts, rule.grouped_heads, rule.full_rotary),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "lfm2": LFM2,
+    "lfm2moe": LFM2MOE,
+}

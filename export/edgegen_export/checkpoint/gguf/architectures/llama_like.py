@@ -1,6 +1,7 @@
 """Llama and its relatives: RMSNorm before attention and MLP or after them, rotary positions, gated MLP."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
@@ -313,3 +314,24 @@ STABLELM = replace(
     ),
     rules=(rule.grouped_heads, rule.partial_rotary("partial_rotary_factor"), _stablelm),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "baichuan": BAICHUAN,
+    "cohere2": COHERE2,
+    "command-r": COMMAND_R,
+    "exaone": EXAONE,
+    "granite": GRANITE,
+    "hrm_text": HRM_TEXT,
+    "internlm2": INTERNLM2,
+    "minicpm": MINICPM,
+    "nanbeige": NANBEIGE,
+    "olmo": OLMO,
+    "olmo2": OLMO2,
+    "orion": ORION,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+    "smollm3": SMOLLM3,
+    "stablelm": STABLELM,
+    "starcoder2": STARCODER2,
+    "xverse": LLAMA,
+}

@@ -1,9 +1,10 @@
 """Families of 2025: Llama with norms, rotations and windows of their own, and xIELU's numbers in the metadata."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import Modules, Vectors, modules
+from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture, Modules, Vectors, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
@@ -164,3 +165,14 @@ SEED_OSS = replace(
         rule.bias("mlp_bias", "ffn_up"),
     ),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "apertus": APERTUS,
+    "chatglm": CHATGLM,
+    "ernie4_5": ERNIE4_5,
+    "exaone4": EXAONE4,
+    "glm4": GLM4,
+    "hunyuan-dense": HUNYUAN_DENSE,
+    "mistral3": MISTRAL3,
+    "seed_oss": SEED_OSS,
+}

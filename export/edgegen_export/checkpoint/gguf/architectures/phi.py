@@ -1,9 +1,10 @@
 """Phi-2, with parallel attention and MLP, and Phi-3, with everything fused that can be."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, modules
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA, NORMS, PREFIX, TOP
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Fused
@@ -55,3 +56,8 @@ PHI3 = replace(
     ),
     rules=(*_RULES, _phi3),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "phi2": PHI2,
+    "phi3": PHI3,
+}

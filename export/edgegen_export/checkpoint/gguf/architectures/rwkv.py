@@ -1,5 +1,7 @@
 """RWKV-7, without attention: its time mixing and channel mixing."""
 
+from collections.abc import Mapping
+
 from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import PREFIX
 from edgegen_export.checkpoint.gguf.config_rules import Entries
@@ -65,3 +67,7 @@ RWKV7 = GgufArchitecture(
     ),
     rules=(_heads,),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "rwkv7": RWKV7,
+}

@@ -1,9 +1,10 @@
 """Arcee, Nemotron and Jais 2: relatives of Llama whose MLP has no gate and squares its ReLU."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA, NORMS, PREFIX, TOP
 from edgegen_export.checkpoint.gguf.layouts import OnePlus, RotaryPairs
 
@@ -42,3 +43,9 @@ JAIS2 = replace(
     modules=modules(TOP, {**NORMS, **ATTENTION, **_MLP}, PREFIX),
     rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary),
 )
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "arcee": ARCEE,
+    "jais2": JAIS2,
+    "nemotron": NEMOTRON,
+}

@@ -1,8 +1,10 @@
 """Language models of files whose tower for pictures is in a file beside them (mmproj), as the text models they are."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
+from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
 from edgegen_export.checkpoint.gguf.architectures.experts import QWEN3MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import LLAMA, QWEN2, QWEN3
 from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import HUNYUAN_DENSE
@@ -23,3 +25,11 @@ def _stretched(read: MetadataReader) -> Entries:
 
 
 HUNYUAN_VL = replace(HUNYUAN_DENSE, rules=(*HUNYUAN_DENSE.rules, rule.text_only, _stretched))
+
+BY_NAME: Mapping[str, GgufArchitecture] = {
+    "hunyuan_vl": HUNYUAN_VL,
+    "paddleocr": PADDLEOCR,
+    "qwen2vl": QWEN2VL,
+    "qwen3vl": QWEN3VL,
+    "qwen3vlmoe": QWEN3VLMOE,
+}
