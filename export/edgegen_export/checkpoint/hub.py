@@ -75,6 +75,10 @@ Bar = Callable[[int | None], AbstractContextManager[None]]
 """Gives a context in which the download of a file of so many bytes may show its progress."""
 
 
+def _told_nobody(file: str, sha256: str, done: int, total: int) -> None:
+    """An ``OnDownload`` for downloads whose progress is not shown."""
+
+
 class Snapshot(NamedTuple):
     """A commit's files in the hub cache; ``gguf``: the GGUF file that holds the weights, None for safetensors."""
 
@@ -90,7 +94,7 @@ def fetch(
     progress: Callable[[str], None],
     check_config: Callable[[Mapping[str, Any]], object],
     check_download: CheckDownload,
-    on_download: OnDownload = lambda _file, _sha256, _done, _total: None,
+    on_download: OnDownload = _told_nobody,
 ) -> Snapshot:
     """The needed files of a hub repository, from the cache where they are there.
 
@@ -99,23 +103,14 @@ def fetch(
     another thread.
     Raises ``HubError``, saying what to do, when the repository, revision, network or weights are not there.
     """
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
-    at = revision
-    with _quiet() as bar, checked_answers(repo) as answers:
-        for moves in range(_MOST_MOVES):
-            try:
-                # First, since it fails at once: file downloads are tried again for half a minute.
-                listed_files = _list_files(repo, at)
-            except HubError:
-                raise
-            except Exception as error:  # of whichever HTTP client this version uses
-                return _cached(repo, at, gguf_file, error, progress)
-            downloads = _Downloads(repo, listed_files, answers, bar, progress, on_download, verify_all=moves > 0)
-            found = _fetch_listed(downloads, at, gguf_file, check_config, check_download)
-            if isinstance(found, Snapshot):
-                return found
-            at = found
-    raise _moving(repo)
+    return _listed_and_fetched(
+        repo,
+        revision,
+        progress,
+        on_download,
+        lambda downloads, at: _fetch_listed(downloads, at, gguf_file, check_config, check_download),
+        lambda at, error: _cached(repo, at, gguf_file, error, progress),
+    )
 
 
 def _fetch_listed(
@@ -159,29 +154,65 @@ def fetch_adapter(
     revision: str | None = None,
 ) -> Snapshot:
     """As ``fetch``, of an adapter's repository: its config, which may be refused, its tokenizer and its weights."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    return _listed_and_fetched(
+        repo,
+        revision,
+        progress,
+        _told_nobody,
+        lambda downloads, at: _fetch_listed_adapter(downloads, at, check_config, check_download),
+        lambda at, error: _cached_adapter(repo, at, error, progress),
+    )
+
+
+def _fetch_listed_adapter(
+    downloads: "_Downloads",
+    revision: str | None,
+    check_config: Callable[[Mapping[str, Any]], object],
+    check_download: CheckDownload,
+) -> Snapshot | str:
+    """As ``_fetch_listed``, of an adapter's repository."""
+    repo, files = downloads.repo, downloads.files
+    if refused := no_adapter_refusal(files.sizes, repo, hub=True):
+        raise HubError(refused)
+    path = downloads.get(ADAPTER_CONFIG, revision, told=False).parent
+    if path.name != files.commit:
+        return path.name
+    check_config(read_json_object(path / ADAPTER_CONFIG))
+    if not _is_cached(repo, ADAPTER_WEIGHTS, files.commit):
+        check_download(_cache_folder(), files.sizes[ADAPTER_WEIGHTS] or 0)
+    for name in (*sorted(filter(is_tokenizer_file, files.sizes)), ADAPTER_WEIGHTS):
+        downloads.get(name, files.commit)
+    return Snapshot(Listing.read(path), files.commit, None)
+
+
+def _listed_and_fetched(
+    repo: str,
+    revision: str | None,
+    progress: Callable[[str], None],
+    on_download: OnDownload,
+    fetch_listed: "Callable[[_Downloads, str | None], Snapshot | str]",
+    cached: Callable[[str | None, Exception], Snapshot],
+) -> Snapshot:
+    """The files that ``fetch_listed`` chooses of a revision's listing; those that are ``cached`` where there is none.
+
+    ``fetch_listed`` returns another commit where the hub sent a file of that one; then that one is listed.
+    """
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
     at = revision
     with _quiet() as bar, checked_answers(repo) as answers:
         for moves in range(_MOST_MOVES):
             try:
+                # First, since it fails at once: file downloads are tried again for half a minute.
                 files = _list_files(repo, at)
             except HubError:
                 raise
-            except Exception as error:
-                return _cached_adapter(repo, at, error, progress)
-            if refused := no_adapter_refusal(files.sizes, repo, hub=True):
-                raise HubError(refused)
-            downloads = _Downloads(repo, files, answers, bar, progress, verify_all=moves > 0)
-            path = downloads.get(ADAPTER_CONFIG, at, told=False).parent
-            if path.name != files.commit:
-                at = path.name
-                continue
-            check_config(read_json_object(path / ADAPTER_CONFIG))
-            if not _is_cached(repo, ADAPTER_WEIGHTS, files.commit):
-                check_download(_cache_folder(), files.sizes[ADAPTER_WEIGHTS] or 0)
-            for name in (*sorted(filter(is_tokenizer_file, files.sizes)), ADAPTER_WEIGHTS):
-                downloads.get(name, files.commit)
-            return Snapshot(Listing.read(path), files.commit, None)
+            except Exception as error:  # of whichever HTTP client this version uses
+                return cached(at, error)
+            downloads = _Downloads(repo, files, answers, bar, progress, on_download, verify_all=moves > 0)
+            found = fetch_listed(downloads, at)
+            if isinstance(found, Snapshot):
+                return found
+            at = found
     raise _moving(repo)
 
 
@@ -210,7 +241,7 @@ class _Downloads:
     answers: HubAnswers
     bar: Bar
     progress: Callable[[str], None]
-    on_download: OnDownload = lambda _file, _sha256, _done, _total: None
+    on_download: OnDownload
     verify_all: bool = False
 
     def get(self, name: str, revision: str | None, *, told: bool = True) -> Path:

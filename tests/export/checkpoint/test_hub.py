@@ -339,7 +339,8 @@ EXPORT_TO_A_FULL_DISK = """
 import json, sys
 from pathlib import Path
 from edgegen.errors import ExportError
-from edgegen_export import disk, preflight
+from edgegen_export.files import disk
+from edgegen_export.preflight import preflight
 from edgegen_export.pipeline import export
 
 refuse = disk.refuse_full_disk
