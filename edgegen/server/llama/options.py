@@ -138,7 +138,9 @@ def _set(values: dict[str, Any], name: str, option: str, value: Any, problems: l
         case "t_max_predict_ms":
             if value > 0:
                 values[option] = value / 1000
-        case "grammar" | "stop" if not value:
+        case "grammar" if value == "":
+            pass
+        case "stop" if value == []:
             pass
         case "logit_bias":
             values[option] = ported_options.read_biases(value, problems)

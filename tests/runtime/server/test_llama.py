@@ -377,6 +377,12 @@ def test_everything_that_is_wrong_is_told_at_once(client: TestClient) -> None:
     assert all(name in message for name in ("samplers[1]", "lora", "n_indent"))
 
 
+@pytest.mark.parametrize("value", [False, 0, "", True])
+def test_what_is_no_list_of_stop_words_is_not_taken_for_an_empty_one(client: TestClient, value: object) -> None:
+    error = error_of(client.post("/completion", json={**ONCE, "stop": value}))
+    assert (error["param"], "stop" in error["message"]) == ("stop", True)
+
+
 def test_biases_in_a_list_on_openai_s_routes(client: TestClient) -> None:
     for path, asked in (("/v1/chat/completions", {"messages": HELLO}), ("/v1/completions", {"prompt": "Once"})):
         asked = {**asked, "temperature": 0, "max_tokens": 3}
