@@ -139,6 +139,11 @@ MODELS = (
         {**narrow(256, 4, 2, 512), "eos_token_id": [128001, 128008, 128009]},
         template="data:meta-llama-Llama-3.2-3B-Instruct",
         gguf=("llama 3", "llama-bpe"),
+        renamed={  # the package has names of before Llama 3.1
+            "<|reserved_special_token_2|>": "<|finetune_right_pad_id|>",
+            "<|reserved_special_token_4|>": "<|eom_id|>",
+            "<|reserved_special_token_5|>": "<|python_tag|>",
+        },
         always=True,
     ),
     PublishedModel(
