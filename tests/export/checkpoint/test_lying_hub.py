@@ -146,7 +146,7 @@ class Session(NamedTuple):
 
 VERSIONS = {
     "installed": Path(sys.executable),
-    "newer": Path(os.environ.get(ENVIRONMENT) or ROOT / ".venv-transformers5") / "bin" / "python",
+    "newer": ROOT / (os.environ.get(ENVIRONMENT) or ".venv-transformers5") / "bin" / "python",
 }
 
 
