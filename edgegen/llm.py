@@ -513,12 +513,12 @@ class LLM:
         return self._builder
 
     def _build_all(self, prompts: Ids[Prompt], options: GenerationOptions) -> list[Request]:
-        """The requests for several prompts; one thread at a time builds the next of its own.
+        """The requests for several prompts; of lists, one thread at a time builds the next of its own.
 
         Each takes the interpreter from the engine's thread for milliseconds, and many threads would take all of it.
         """
-        requests = list[Request]()
-        for prompt in prompts:
+        requests = [self._requests.build(prompt, options) for prompt in prompts[:1]]  # a constraint may take seconds
+        for prompt in prompts[1:]:
             with self._building_many:
                 requests.append(self._requests.build(prompt, options))
         return requests

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _QUOTED = 1000
 _MOST_STATES = 50_000
 """States of a grammar's lexer, of up to 2 kB each, which come about while it is followed."""
-_MOST_BYTES = 256 << 20
+MOST_COMPILED_BYTES = 256 << 20
 """Of the compiled grammars that are kept for a vocabulary, as far as can be estimated."""
 _BYTES_OF_ONE, _BYTES_OF_CHARACTER = 1 << 20, 500
 """What one takes, and each character of its source: 190 for schemas, 450 for many short alternatives."""
@@ -54,7 +54,7 @@ class CompiledConstraint:
 class ConstraintCompiler:
     """Compiles constraints for one vocabulary and keeps the last ones; may be shared between threads."""
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary_size: int, *, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocabulary_size: int, *, most_bytes: int = MOST_COMPILED_BYTES) -> None:
         """Costs nothing: the vocabulary is read when the first constraint needs it.
 
         Args:

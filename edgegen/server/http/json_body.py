@@ -10,12 +10,12 @@ from edgegen.errors import one_or_list
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.http.options import BODY_SECONDS, MOST_BODY_BYTES, MOST_JSON_DEPTH
 from edgegen.server.http.time_limit import time_limit
-from edgegen.server.http.work import LONG, READING
+from edgegen.server.http.work import READING, note_long_body
 
 T = TypeVar("T")
 
-_LONG_BODY = 256 << 10
-"""Bytes of a body that takes some 10 ms to parse."""
+_LONG_BODY = 32 << 10
+"""Bytes of a body, such as that of a long chat, which may take a tenth of a second to prepare."""
 
 
 async def read_json(request: Request, check: Callable[[dict[str, Any]], T], *, seconds: float = BODY_SECONDS) -> T:
@@ -37,7 +37,9 @@ async def read_json(request: Request, check: Callable[[dict[str, Any]], T], *, s
         raise ApiError(408, f"the body took more than {seconds:g} seconds.", code="body_too_slow") from None
     except ClientDisconnect:  # which is no failure of the server: nobody is told, and nothing logged
         raise ApiError(499, "the client left before its body was whole.", code="client_left") from None
-    return await (LONG if len(data) > _LONG_BODY else READING).run(lambda: check(parse_json(data)))
+    if len(data) > _LONG_BODY:
+        note_long_body()
+    return await READING.run(lambda: check(parse_json(data)))
 
 
 def parse_json(data: bytes | bytearray) -> dict[str, Any]:

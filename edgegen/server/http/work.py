@@ -31,7 +31,12 @@ class Place:
     """A request's place among those that run or wait; free when the request and all of its work have ended.
 
     Used by one event loop only.
+
+    Attributes:
+        is_long: the request's body is long, so that all that is done with it in Python may take long.
     """
+
+    is_long = False
 
     def __init__(self, free: Callable[[], object]) -> None:
         self._free = free
@@ -92,12 +97,23 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__context__
 
 
-class WorkThreads:
-    """At most ``most`` threads for one kind of work; more of it waits. They start when they are needed, and stay."""
+def note_long_body() -> None:
+    """The request that runs has a long body."""
+    place = _PLACE.get()
+    if place is not None:
+        place.is_long = True
 
-    def __init__(self, kind: str, most: int) -> None:
+
+class WorkThreads:
+    """At most ``most`` threads for one kind of work; more of it waits. They start when they are needed, and stay.
+
+    ``of_long``: the threads that do this work of requests with long bodies, so that it does not fill these.
+    """
+
+    def __init__(self, kind: str, most: int, of_long: "WorkThreads | None" = None) -> None:
         self.kind = kind
         self.most = most
+        self._of_long = of_long
         self._jobs = SimpleQueue[_Job]()
         self._lock = Lock()
         self._started = self._unfinished = 0
@@ -119,6 +135,8 @@ class WorkThreads:
             MemoryError: there is none for a thread.
         """
         loop, place = asyncio.get_running_loop(), _PLACE.get()
+        if self._of_long is not None and place is not None and place.is_long:
+            return await self._of_long.run(function, *args, **kwargs)
         job = _Job(
             partial(contextvars.copy_context().run, partial(function, *args, **kwargs)),
             loop,
@@ -157,12 +175,12 @@ class WorkThreads:
                 self._unfinished -= 1
 
 
-READING = WorkThreads("reading", 4)
+LONG = WorkThreads("long", 2)
+"""Requests with long bodies are read and prepared, and texts are tokenized for themselves. Two at a time: Python
+runs one thread at a time anyway, and each that wants to run makes the engine's wait longer for its turns."""
+READING = WorkThreads("reading", 4, of_long=LONG)
 """Bodies are parsed and checked; answers are written."""
-LONG = WorkThreads("long", 1)
-"""Long bodies are parsed and checked, and texts that are tokenized for themselves. One after the other: Python runs one
-thread at a time anyway, and each that wants to run makes the engine's wait longer for its turns."""
-PREPARING = WorkThreads("preparing", 6)
+PREPARING = WorkThreads("preparing", 6, of_long=LONG)
 """Options are checked, templates rendered, prompts tokenized."""
 COMPILING = WorkThreads("compiling", 4)
 """The same of requests that constrain their answers: grammars take seconds to compile, one at a time for each model."""
@@ -170,7 +188,7 @@ ASKING = WorkThreads("asking", 8)
 """Work that waits for a model: embeddings, and the log-probabilities of prompts."""
 LOADING = WorkThreads("loading", 4)
 """Bundles are listed, read, loaded, unloaded and deleted."""
-KINDS = (READING, LONG, PREPARING, COMPILING, ASKING, LOADING)
+KINDS = (LONG, READING, PREPARING, COMPILING, ASKING, LOADING)
 
 
 def unfinished_work() -> dict[str, int]:

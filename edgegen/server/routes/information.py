@@ -1,5 +1,6 @@
 """Information about the server and its models: health, models, props, tokenization, metrics."""
 
+import asyncio
 import json
 from array import array
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -250,6 +251,7 @@ async def _told(ids: "array[int]", written: _Written, context: int) -> AsyncGene
     for begin in range(0, len(ids), _TOKENS_AT_ONCE):
         part = b",".join(written(begin, begin + _TOKENS_AT_ONCE))
         yield b"," + part if begin else part
+        await asyncio.sleep(0)  # sending does not wait where the client reads as fast as this
     yield b'],"count":%d,"max_model_len":%d}' % (len(ids), context)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,30 @@ async def ids_of(stream: TextStream) -> list[int]:
 
 def idle() -> bool:
     return until(lambda: all(thread.name != "edgegen" for thread in threading.enumerate()))
+
+
+class Slow(list[int]):
+    """A prompt that takes as long to prepare as a constraint may."""
+
+    def __init__(self, ids: list[int]) -> None:
+        super().__init__(ids)
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[int]:
+        self.begun.set()
+        assert self.may_end.wait(PATIENCE_S)
+        return super().__iter__()
+
+
+def test_a_prompt_that_takes_long_to_prepare_holds_up_no_other(llm: LLM) -> None:
+    slow = Slow(PROMPT)
+    threading.Thread(target=lambda: llm.stream_all([slow], max_new_tokens=2)).start()
+    assert slow.begun.wait(PATIENCE_S)
+    try:
+        (stream,) = llm.stream_all([PROMPT], max_new_tokens=2)
+        assert stream.wait().token_ids == tuple(answer_of(PROMPT, 2))
+    finally:
+        slow.may_end.set()
 
 
 def test_async_for_gives_what_for_gives(llm: LLM) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.http.last_call import LastCall
-from edgegen.server.http.work import KINDS, Place, WorkThreads
+from edgegen.server.http.work import KINDS, Place, WorkThreads, note_long_body
 from tests.waiting import PATIENCE_S, until
 
 
@@ -125,6 +125,20 @@ def test_an_error_of_work_keeps_nothing_that_its_functions_held() -> None:
             await WorkThreads("test", 1).run(work)
         assert held[0]() is None
         assert error.value.__traceback__ is not None
+
+    asyncio.run(run())
+
+
+def test_requests_with_long_bodies_have_threads_of_their_own() -> None:
+    async def run() -> None:
+        of_long = WorkThreads("long", 1)
+        threads = WorkThreads("test", 1, of_long=of_long)
+        assert await threads.run(lambda: threading.current_thread().name) == "edgegen-test"
+        place = Place(lambda: None)
+        note_long_body()
+        assert await threads.run(lambda: threading.current_thread().name) == "edgegen-long"
+        place.leave()
+        assert await threads.run(lambda: threading.current_thread().name) == "edgegen-test"
 
     asyncio.run(run())
 
