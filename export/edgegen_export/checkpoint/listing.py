@@ -24,6 +24,10 @@ class Listing:
         """
         try:
             is_file = {entry.name: entry.is_file() for entry in folder.iterdir()}
+        except NotADirectoryError:
+            raise CheckpointError(
+                f"{folder} is neither a folder nor a regular file: name a model's folder or file"
+            ) from None
         except OSError as error:
             raise CheckpointError(f"{folder}: cannot be read: {error.strerror or error}") from error
         return cls(folder, frozenset(is_file), frozenset(name for name in is_file if is_file[name]))

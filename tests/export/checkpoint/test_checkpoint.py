@@ -1,6 +1,7 @@
 """Checkpoint.open on local folders: what is read, and how everything else is refused."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,13 @@ def test_absent_folders_suggest_the_near_one(tmp_path: Path) -> None:
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     folder = write_gpt2(tmp_path / "a", layout="trainer", **SMALL)
     assert f"give the folder that it lies in, {folder}" in refusal(folder / "model.safetensors")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
+def test_a_fifo_is_neither_a_folder_nor_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(CheckpointError, match=r"pipe\.gguf is neither a folder nor a regular file"):
+        Checkpoint.open(str(tmp_path / "pipe.gguf"))
 
 
 def test_a_folder_has_no_revision(tmp_path: Path) -> None:
