@@ -19,7 +19,7 @@ _LONG_BODY = 32 << 10
 
 
 async def read_json(request: Request, check: Callable[[dict[str, Any]], T], *, seconds: float = BODY_SECONDS) -> T:
-    """What ``check`` returns of the object in the body of ``request``; both in a thread, off the event loop.
+    """Return what ``check`` makes of the object in the body of ``request``; both in a thread, off the event loop.
 
     ``seconds``: how long the body may take to come.
 

@@ -1,1 +1,1 @@
-"""What all APIs share: parameters and their schemas, the settings of a request, and how it is answered or streamed."""
+"""Parts that all APIs share: parameters and their schemas, settings of a request, how it is answered or streamed."""

@@ -1,1 +1,1 @@
-"""What is known before an export's long part: what would fail, and how long and how much memory it takes."""
+"""Checks and estimates before the long part of an export: what would fail, and the time and memory that it takes."""

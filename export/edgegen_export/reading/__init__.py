@@ -1,1 +1,1 @@
-"""What families share in reading a config and in naming tensors."""
+"""Parts that families share in reading a config and in naming tensors."""
