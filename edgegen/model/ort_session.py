@@ -216,17 +216,19 @@ def version_numbers(version: str) -> list[int]:
 
 
 def open_session(
-    model: Path | bytes, threads: int | None = None, *, keep_spinning: bool = True, kernels: bool = True
+    model: Path | bytes, threads: int | None = None, *, keep_spinning: bool = True, kernels: bool | None = None
 ) -> Any:
     """An ``InferenceSession`` of a file or a serialized graph, on the CPU, one thread per physical core unless told.
 
-    ``kernels``: whether a file's graph runs on edgegen's own, where there are any. A ``UserWarning`` says that there
-    are some that cannot be loaded; then it runs on ONNX Runtime's operators.
+    ``kernels``: whether the graph runs on edgegen's own, where there are any; by default that of a file does. A
+    ``UserWarning`` says that there are some that cannot be loaded; then it runs on ONNX Runtime's operators.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph; its own words follow.
     """
-    return _open(model, threads, keep_spinning=keep_spinning, kernels=kernels)[0]
+    if not isinstance(model, bytes):
+        return _open(model, threads, keep_spinning=keep_spinning, kernels=kernels is not False)[0]
+    return _open(model, threads, keep_spinning=keep_spinning, kernels=bool(kernels))[0]
 
 
 def _open(
@@ -246,7 +248,7 @@ def _open(
         options.add_session_config_entry("session.force_spinning_stop", "1")
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
-        wanted, kernels = kernels, kernels and not isinstance(model, bytes) and _register_kernels(options)
+        wanted, kernels = kernels, kernels and _register_kernels(options)
         if not isinstance(model, bytes) and not kernels and int4_kv is not None:
             raise BundleError(cannot_keep_int4(model.name, wanted=wanted))
         if not isinstance(model, bytes) and not kernels and needs_kernels(read_regular(model)):
@@ -256,6 +258,8 @@ def _open(
             graph = with_low_rank(read_regular(model), adapter) if adapter else read_regular(model)
             graph = with_kernels(graph, states, fuse=not _crowded(options)) if kernels else graph
             source = rewritten = graph if int4_kv is None else _with_int4_cache(graph, model, int4_kv)
+        elif isinstance(model, bytes) and kernels:
+            source = with_kernels(model, states, fuse=False)  # what is between its nodes may be an output
         on_handed_over()
         # With its fallback it would print what failed, in words of the graph's, and try the same again.
         session = cast(Any, ort).InferenceSession(

@@ -1,5 +1,6 @@
 """calibrate(): weights smoothed and quantized on a calibration text, by the strategy of their recipe."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,7 @@ from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.calibration.trial import Trial
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.layerwise_model import LayerwiseModel
+from edgegen_export.model_size import LARGE
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.tensors.lazy import LazyTensor
 
@@ -72,9 +74,11 @@ def calibrate(
             strategy = KeepPrequantized()
         case "rounding":
             strategy = Int8Refinement(reference, config, eval_ids(ids, config.vocab_size), scratch)
-    walk = LayerWalk(tensors, config, reference, recipe, scratch, hessians=strategy.hessians)
+    large = sum(math.prod(tensor.shape) for tensor in tensors.values()) >= LARGE
+    walk = LayerWalk(tensors, config, reference, recipe, scratch, hessians=strategy.hessians, in_int8=large)
     for matrix in walk.matrices(ids, strategy.enter, on_layer):
         strategy.add(matrix)
+        del matrix  # and its layer's weights
     head_hessian = walk.head()
     recipe = walk.recipe
     decision = strategy.decide(walk.tensors, recipe, head_hessian)

@@ -1,7 +1,8 @@
 """Int4Allocation: GPTQ rounds each matrix to its ladder's formats below 8 bits, and a bit budget chooses among them.
 
-What a matrix costs the model is measured with zero points. Without them it costs more, by the ratio of the two rounding
-errors in the matrix's outputs: that ratio is steadier than a second measurement, which would run all later layers.
+Where a ladder has a format both with zero points and without, what the matrix costs the model is measured with them.
+Without them it costs more, by the ratio of the two rounding errors in the matrix's outputs: that ratio is steadier than
+a second measurement, which would run all later layers.
 """
 
 from collections.abc import Mapping
@@ -18,8 +19,7 @@ from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.files.threads import in_threads
-from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, block_size_for
 from edgegen_export.quantize.gptq import gptq
@@ -59,13 +59,10 @@ class Int4Allocation:
         self._scratch = scratch
         self._in_order = len(config.passes) == config.num_layers
         self._probe = Sensitivity(reference, ids, scratch)
+        self.enter = self._probe.advance if self._in_order else None
         self._ladders: dict[str, Ladder] = {}
         self._without_zeros: dict[Change, tuple[Change, float]] = {}
         """A change without zeros: the same with them, and by how much it costs more."""
-
-    def enter(self, run: LayerRun) -> None:
-        if self._in_order:
-            self._probe.advance(run)
 
     def add(self, matrix: LayerMatrix) -> None:
         """Quantize the matrix, and start to measure what that costs the model; one that stays in floats is left out."""
@@ -78,8 +75,8 @@ class Int4Allocation:
         eight_bits = replace(EIGHT_BITS, block_size=block_size) if smaller else EIGHT_BITS
         made = self._quantized(name, matrix.weight, self._budget.ladder_of(name, eight_bits), matrix.hessian)
         for change, plain in made.items():
-            if change[1].symmetric:
-                measured = name, replace(change[1], symmetric=False)
+            measured = name, replace(change[1], symmetric=False)
+            if change[1].symmetric and measured in made:
                 zeros = made[measured].lost
                 self._without_zeros[change] = measured, plain.lost / zeros if zeros else 1.0
         if not self._in_order:
@@ -91,7 +88,7 @@ class Int4Allocation:
 
     def _measured(self, name: str) -> list[MatrixFormat]:
         """The formats whose cost is measured: the first goes on to the logits, of large models it alone."""
-        forms = [form for form in self._ladders[name][:-1] if not form.symmetric]
+        forms = [form for form in self._ladders[name][:-1] if (name, form) not in self._without_zeros]
         return sorted(forms, key=lambda form: abs(form.bits - 3))
 
     def _measure(self, smoothed: LayerwiseModel) -> None:
@@ -150,4 +147,4 @@ class Int4Allocation:
             self._store.put(name, form, made)
             return made
 
-        return {(name, form): blocks for form, blocks in zip(found, in_threads(quantized, found, 2), strict=True)}
+        return {(name, form): blocks for form, blocks in zip(found, map(quantized, found), strict=True)}

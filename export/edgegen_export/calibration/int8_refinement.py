@@ -18,7 +18,7 @@ from edgegen_export.calibration.sensitivity import Change, Sensitivity, probe_id
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.calibration.trial import Ids, Trial, rounded_plainly
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.allocation import Rung, upgraded_until
 from edgegen_export.quantize.blockwise import block_size_for, stored_bits
 from edgegen_export.quantize.hessian import Hessian
@@ -47,6 +47,7 @@ class Int8Refinement:
     """The strategy of int8: nothing is decided before all layers are smoothed."""
 
     hessians = False
+    enter = None
 
     def __init__(self, reference: LayerwiseModel, config: DecoderConfig, ids: Ids, scratch: Scratch) -> None:
         """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model; ``scratch``: where hidden
@@ -55,8 +56,6 @@ class Int8Refinement:
         self._reference = reference
         self._config = config
         self._ids = ids
-
-    def enter(self, run: LayerRun) -> None: ...
 
     def add(self, matrix: LayerMatrix) -> None: ...
 

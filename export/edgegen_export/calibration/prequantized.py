@@ -14,7 +14,6 @@ from edgegen_export.architecture.tensors import matrices_around
 from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.graph.fused import fused_name, parts
-from edgegen_export.graph.layerwise_model import LayerRun
 from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import EIGHT_BITS
 from edgegen_export.quantize.regrouped import regrouped_form
@@ -27,8 +26,7 @@ class KeepPrequantized:
     """The strategy of a repacked recipe: it decides nothing beyond the formats that inputs bear."""
 
     hessians = False
-
-    def enter(self, run: LayerRun) -> None: ...
+    enter = None
 
     def add(self, matrix: LayerMatrix) -> None: ...
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel, Stored
+from edgegen_export.files.threads import in_threads
+from edgegen_export.graph.layerwise_model import HeadSlab, LayerRun, LayerwiseModel, Stored
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
 
@@ -33,6 +34,9 @@ _PROBE_TOKENS = 64
 MEASURED_LAYERS = 5
 """Layers whose matrices are taken to the logits, spread evenly. From matrix to matrix of a kind, divergence per error
 differs by less than matrices of a layer do."""
+
+_TOGETHER = 1024
+"""Positions of changed models that are run together."""
 
 _JUDGED_ROWS = 2
 """Rows of the calibration text on which a whole model is judged by a threshold, at most."""
@@ -101,8 +105,12 @@ class Sensitivity:
 
     def advance_changed(self, run: LayerRun) -> None:
         """Take the changed models through a layer."""
-        for x in self._changed.values():
-            x[...] = run(x)
+        changed = [*self._changed.values()]
+        few = max(1, _TOGETHER // self._ids.size)
+        for first in range(0, len(changed), few):
+            some = changed[first : first + few]
+            for x, after in zip(some, np.split(run(np.concatenate(some)), len(some)), strict=True):
+                x[...] = after
 
     def branch(self, change: Change, run: LayerRun) -> None:
         """Add a model that differs in the layer that was run last: there it is as in ``run``."""
@@ -151,11 +159,21 @@ class Sensitivity:
         for slab in self._reference.head_slabs():  # which is read once for all
             expected = slab.logits(exact).astype(np.float64)
             weights, shrunk = p.add(expected)
-            for place, x in hidden.items():
-                logits = slab.logits(x, self._heads.get(place[0], FLOATS)).astype(np.float64)
+
+            def add(
+                place: Place,
+                slab: HeadSlab = slab,
+                expected: Doubles = expected,
+                weights: Doubles = weights,
+                shrunk: Doubles = shrunk,
+            ) -> None:
+                logits = slab.logits(hidden[place], self._heads.get(place[0], FLOATS)).astype(np.float64)
                 found[place].add(logits)
                 np.subtract(expected, logits, out=logits)
                 differences[place] = differences[place] * shrunk + np.einsum("nv,nv->n", weights, logits)
+
+            for _ in in_threads(add, hidden):
+                pass
         return {
             place: float((differences[place] / p.total + q.log_total - p.log_total).mean())
             for place, q in found.items()

@@ -1,6 +1,6 @@
 """Strategy: how a recipe (int8, int4, prequantized) chooses matrix formats while the model is calibrated."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,20 +20,21 @@ class Decision:
 
 
 class Strategy(Protocol):
-    """Sees the layers in their order, each before its matrices, and those that repeat one directly after it; decides at
-    the end."""
+    """Sees the matrices of the layers in their order; decides at the end."""
+
+    @property
+    def enter(self) -> Callable[[LayerRun], None] | None:
+        """The function that takes each layer, unquantized, before its matrices, and layers that repeat it directly
+        after it; None where the layers themselves are not wanted."""
+        ...
 
     @property
     def hessians(self) -> bool:
         """Whether the matrices come with the Hessians of their inputs."""
         ...
 
-    def enter(self, run: LayerRun) -> None:
-        """Take a layer, unquantized."""
-        ...
-
     def add(self, matrix: LayerMatrix) -> None:
-        """Take a matrix of that layer."""
+        """Take a matrix of the layer that was entered last."""
         ...
 
     def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Hessian | None) -> Decision:

@@ -17,7 +17,7 @@ from edgegen.model.interfaces import Runner
 from edgegen.sampling.random_numbers import uniform
 from edgegen.system import read_regular_text
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.model_size import LARGE
+from edgegen_export.model_size import LARGE, LARGER
 
 SAMPLED = "sampled from the model"
 ROWS_TOGETHER = 32
@@ -42,11 +42,12 @@ class Amount:
     @classmethod
     def of(cls, parameters: int) -> "Amount":
         """That of a model of so many parameters."""
-        return OF_SMALL if parameters < LARGE else OF_LARGE
+        return OF_SMALL if parameters < LARGE else OF_LARGE if parameters < LARGER else OF_LARGER
 
 
 OF_SMALL = Amount(tokens=8192, few=1024, length=256)
 OF_LARGE = Amount(tokens=4096, few=1024, length=256)
+OF_LARGER = Amount(tokens=3072, few=1024, length=256)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -85,7 +85,7 @@ class Trial:
             blocks = {
                 name: known(name, form) or rounded_plainly(self.weight(name), form) for name, form in wanted.items()
             }
-            with reference.layer(layer, tokens, blocks=blocks) as run:
+            with reference.layer(layer, tokens, blocks=blocks, kernels=True) as run:
                 probe.advance_changed(run)
             del run, blocks
             trim_memory()

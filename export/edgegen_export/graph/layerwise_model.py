@@ -173,11 +173,14 @@ class LayerwiseModel:
         taps: Sequence[str] = (),
         changed: Mapping[str, LazyTensor] | None = None,
         blocks: Mapping[str, Blocks] | None = None,
+        *,
+        kernels: bool = False,
     ) -> Generator["LayerRun"]:
         """One layer over sequences of ``tokens``, its weights read; tensors of ``changed`` replace the model's.
 
         ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`); ``blocks``: matrices by
-        fused name that are quantized, and multiplied as in the bundle.
+        fused name that are quantized, and multiplied as in the bundle; ``kernels``: by edgegen's own, where there are
+        any.
         """
         tensors = {**self._tensors, **changed} if changed else self._tensors
         params = FedParameters(tensors, blocks, ternary=self._config.ternary)
@@ -198,7 +201,7 @@ class LayerwiseModel:
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
         model = _with_constants(g.model(), params.constants)
         states = [state for state in self._kv.fixed if state.layer == layer]
-        run = LayerRun(model, self._kv, caches, states, params.feeds() | rotary, taps)
+        run = LayerRun(model, self._kv, caches, states, params.feeds() | rotary, taps, kernels=kernels)
         try:
             yield run
         finally:
@@ -265,10 +268,12 @@ class LayerRun:
         states: Sequence[FixedState],
         fixed: Mapping[str, NDArray[Any]],
         taps: Sequence[str],
+        *,
+        kernels: bool = False,
     ) -> None:
         """``caches``, ``states``: what the layer reads, of ``kv``, a cache of its own first; ``fixed``: inputs that are
-        the same in every run."""
-        self._session = open_session(model.SerializeToString(), keep_spinning=False)
+        the same in every run; ``kernels``: whether it runs on edgegen's own."""
+        self._session = open_session(model.SerializeToString(), keep_spinning=False, kernels=kernels)
         self._kv, self._caches, self._states = kv, caches, states
         self._fixed = fixed
         self._taps = taps

@@ -38,15 +38,15 @@ class BlockStore:
             return Blocks(arrays["codes"], arrays["scales"], zeros, bits, columns, lost=lost)
 
     def layers_done(self) -> int:
-        """How many layers are quantized: of those that have matrices here, all but the last are whole; the last is if
-        its ``mlp.down``, or what comes after the layers, is here in both formats."""
+        """Number of layers that are quantized: of those that have matrices here, all but the last are whole; the last is
+        if its ``mlp.down``, or what comes after the layers, is here."""
         names = [found[1] for path in self._folder.iterdir() if (found := _FILE.fullmatch(path.name))]
         numbers = [int(found[1]) for name in names if (found := _OF_LAYER.match(name))]
         if not numbers:
             return 0
         last = max(numbers)
         after = any(not _OF_LAYER.match(name) for name in names)
-        return last + (after or names.count(f"layers.{last}.mlp.down") >= 2)
+        return last + (after or f"layers.{last}.mlp.down" in names)
 
     def _path(self, module: str, form: MatrixFormat) -> Path:
         kind = f"{form.bits}-{form.block_size}{'' if form.symmetric else '-zeros'}"

@@ -8,6 +8,7 @@ Cai, Kuleshov and De Sa, "QuIP", 2023, arXiv:2307.13304, show that the two are t
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +16,21 @@ from numpy.typing import NDArray
 from edgegen.system import physical_cores
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.files.threads import in_threads
-from edgegen_export.quantize.blockwise import Blocks, Floats, in_blocks
+from edgegen_export.quantize.blockwise import Blocks, Floats
 from edgegen_export.quantize.hessian import TOGETHER, Factor
 from edgegen_export.quantize.native import native_block
 from edgegen_export.quantize.scale_search import search_with_numpy
 from edgegen_export.tensors.lazy import LazyTensor
 
-_SLAB = 10 << 20
-"""Bytes of the rows that are rounded together: a block of their columns is to stay in the processor's cache."""
+_SLAB, _SMALL_SLAB, _SLABS = 10 << 20, 2 << 20, 4
+"""Bytes of the rows that are rounded together, at most and at least: a block of their columns is to stay in the
+processor's cache. A matrix of more has a multiple of ``_SLABS`` slabs, so that no core waits for the last one."""
 
-_WORKERS = max(1, min(4, physical_cores() // 2))
-"""Threads of a matrix, which is rounded to two formats at once; each holds some slabs."""
+_WORKERS = min(8, physical_cores())
+"""Threads of a matrix; each holds some slabs."""
+
+_TRANSPOSED = 16
+"""Rows that are transposed at once, so that what is read and written stays in the cache."""
 
 
 def gptq(
@@ -55,13 +60,26 @@ def gptq(
             lost += rows.round_group(first, factor)
             first += len(factor.upper)
         here = slice(start, stop)
-        codes[here] = rows.codes.T.reshape(-1, blocks, block_size)
+        _transpose(rows.codes, codes[here].reshape(-1, blocks * block_size))
         scales[here], zeros[here] = rows.scales.T, rows.zeros.T
         return lost
 
-    slabs = -(-4 * n * weight.shape[1] // _SLAB)  # of equal size, for a small one takes as many steps as a large one
+    # Of equal size, for a small slab takes as many steps as a large one.
+    slabs = _slabs(4 * n * weight.shape[1])
     lost = sum(in_threads(rounded, weight.slabs(4 * weight.shape[1] * -(-n // slabs)), _WORKERS), 0.0)
     return Blocks(codes, scales, None if symmetric else zeros, bits, weight.shape[1], lost=lost)
+
+
+def _slabs(size: int) -> int:
+    """Number of slabs of a matrix of ``size`` bytes."""
+    few = -(-size // _SMALL_SLAB)
+    return few if few < _SLABS else _SLABS * -(-size // (_SLABS * _SLAB))
+
+
+def _transpose(matrix: NDArray[Any], out: NDArray[Any]) -> None:
+    """Write ``matrix`` [m, n] transposed into ``out`` [n, m]."""
+    for first in range(0, len(matrix), _TRANSPOSED):
+        out[:, first : first + _TRANSPOSED] = matrix[first : first + _TRANSPOSED].T
 
 
 class _Rows:
@@ -69,7 +87,8 @@ class _Rows:
 
     def __init__(self, weight: Floats, bits: int, block_size: int, *, symmetric: bool) -> None:
         n = len(weight)
-        self._rows = in_blocks(weight, block_size).reshape(n, -1).T.copy()
+        self._rows = np.zeros((-(-weight.shape[1] // block_size) * block_size, n), np.float32)
+        _transpose(weight, self._rows[: weight.shape[1]])
         """[k, n]: weights, and of columns that are rounded what that took from them."""
         self._bits, self._block_size, self._symmetric = bits, block_size, symmetric
         self.codes = np.empty(self._rows.shape, np.uint8)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import UsageError
-from edgegen_export.calibration.bit_budget import BitBudget, ladder
+from edgegen_export.calibration.bit_budget import BitBudget, ladder, narrow_ladder
 from edgegen_export.calibration.calibrate import Calibrated, calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.files.scratch import Scratch
@@ -40,7 +40,8 @@ SHAPES = {
 ALLOCATED = list(SHAPES)
 WEIGHTS = sum(n * k for n, k in SHAPES.values())
 RECIPE = CALIBRATED["int4"]
-PLAIN_FOUR, ZEROS, EIGHT = ladder(EIGHT_BITS)
+PLAIN_FOUR, EIGHT = WITHOUT_ZEROS = ladder(EIGHT_BITS, zeros=False)
+ZEROS, _ = WITH_ZEROS = ladder(EIGHT_BITS, zeros=True)
 
 
 def budget(per_weight: float | None, recipe: Quantization = RECIPE, allocated: Sequence[str] = ALLOCATED) -> BitBudget:
@@ -61,15 +62,17 @@ LEAST = LEAST_BITS / WEIGHTS
     costs=st.lists(st.integers(0, 1000), min_size=2 * len(SHAPES), max_size=2 * len(SHAPES)),
 )
 def test_a_budget_is_never_exceeded_and_buys_the_best_there_is(per_weight: float, costs: list[int]) -> None:
-    ladders = dict.fromkeys(ALLOCATED, ladder(EIGHT_BITS))
+    own = budget(per_weight)
+    ladders = {name: own.ladder_of(name, EIGHT_BITS) for name in ALLOCATED}
     changes = [(name, form) for name in ALLOCATED for form in (PLAIN_FOUR, ZEROS)]
     known = {change: cost / 1000 for change, cost in zip(changes, costs, strict=True)}
-    formats = budget(per_weight).spent(ladders, known, RECIPE)
+    formats = own.spent(ladders, known, RECIPE)
     assert set(formats) == set(ALLOCATED)
     assert bits(formats) <= per_weight * WEIGHTS + 0.5
     # The best of all ways, but for what is lost by giving bits out in pieces.
     every = [dict(zip(ALLOCATED, forms, strict=True)) for forms in product(*ladders.values())]
-    cheap_enough = [each for each in every if bits(each) <= LEAST_BITS + 0.999 * (per_weight * WEIGHTS - LEAST_BITS)]
+    least = min(map(bits, every))
+    cheap_enough = [each for each in every if bits(each) <= least + 0.999 * (per_weight * WEIGHTS - least)]
     left = [sum(known.get(change, 0.0) for change in each.items()) for each in (formats, *cheap_enough)]
     assert left[0] <= min(left) + 1e-9
 
@@ -88,7 +91,7 @@ def test_many_small_savings_do_not_stand_in_the_way_of_a_large_one() -> None:
 def test_what_saves_most_per_bit_comes_first() -> None:
     known = {(name, form): 0.01 for name in ALLOCATED for form in (PLAIN_FOUR, ZEROS)}
     known |= {("layers.0.attn.o", form): 0.5 for form in (PLAIN_FOUR, ZEROS)}
-    formats = budget(5.4).spent(dict.fromkeys(ALLOCATED, ladder(EIGHT_BITS)), known, RECIPE)
+    formats = budget(5.4).spent(dict.fromkeys(ALLOCATED, WITHOUT_ZEROS), known, RECIPE)
     assert formats["layers.0.attn.o"] == EIGHT
     assert formats["embed"] == PLAIN_FOUR  # the largest of those that cost little
 
@@ -97,14 +100,14 @@ def test_a_matrix_without_a_ladder_is_paid_for_too() -> None:
     known = {(name, form): 0.01 for name in ALLOCATED for form in (PLAIN_FOUR, ZEROS)}
     recipe = replace(RECIPE, exceptions={"layers.0.mlp.down": EIGHT_BITS})
     others = [name for name in ALLOCATED if name != "layers.0.mlp.down"]
-    formats = budget(6.6, recipe, others).spent(dict.fromkeys(others, ladder(EIGHT_BITS)), known, recipe)
+    formats = budget(6.6, recipe, others).spent(dict.fromkeys(others, WITHOUT_ZEROS), known, recipe)
     assert bits({**formats, "layers.0.mlp.down": EIGHT_BITS}) <= 6.6 * WEIGHTS
     floats = replace(RECIPE, exceptions={"layers.0.mlp.down": FLOATS})
-    formats = budget(6.6).spent(dict.fromkeys(others, ladder(EIGHT_BITS)), known, floats)
+    formats = budget(6.6).spent(dict.fromkeys(others, WITHOUT_ZEROS), known, floats)
     assert set(formats.values()) == {PLAIN_FOUR}  # the floats have taken it all
 
 
-LEAST_NARROW = bits({name: ladder(EIGHT_BITS, shape[1])[0] for name, shape in SHAPES.items()}) / WEIGHTS
+LEAST_NARROW = bits({name: narrow_ladder(EIGHT_BITS, shape[1])[0] for name, shape in SHAPES.items()}) / WEIGHTS
 
 
 def test_a_budget_below_the_least_is_refused() -> None:
@@ -125,7 +128,15 @@ def test_less_than_4_bits_take_needs_the_kernels(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("edgegen_export.calibration.bit_budget.runs_kernels", none)
     with pytest.raises(UsageError, match=rf"only edgegen's kernels read, .* give {np.ceil(100 * LEAST) / 100} or more"):
         budget(4)
-    assert budget(LEAST).ladder_of("embed", EIGHT_BITS) == (PLAIN_FOUR, ZEROS, EIGHT)
+    assert budget(LEAST).ladder_of("embed", EIGHT_BITS) == WITHOUT_ZEROS
+
+
+def test_zero_points_are_for_budgets_that_take_them_beside_embeddings_in_8_bits() -> None:
+    least = bits({**dict.fromkeys(ALLOCATED, ZEROS), "embed": EIGHT}) / WEIGHTS
+    for name in ALLOCATED:
+        assert budget(least - 0.001).ladder_of(name, EIGHT_BITS) == WITHOUT_ZEROS
+        assert budget(least).ladder_of(name, EIGHT_BITS) == WITH_ZEROS
+    assert budget(None).ladder_of("layers.0.attn.o", EIGHT_BITS) == WITHOUT_ZEROS  # a third are the embedding's
 
 
 def test_a_small_budget_adds_2_and_3_bits_where_blocks_of_32_divide_the_columns() -> None:
@@ -134,7 +145,8 @@ def test_a_small_budget_adds_2_and_3_bits_where_blocks_of_32_divide_the_columns(
     forms = [(form.bits, form.symmetric) for form in small.ladder_of("embed", EIGHT_BITS)]
     assert forms == [(2, True), (2, False), (3, True), (3, False), (4, True), (4, False), (8, True)]
     assert small.ladder_of("layers.1.mlp.down", EIGHT_BITS) == (PLAIN_FOUR, ZEROS, EIGHT)
-    assert small.ladder_of("embed", replace(EIGHT_BITS, block_size=16)) == ladder(replace(EIGHT_BITS, block_size=16))
+    smaller = small.ladder_of("embed", replace(EIGHT_BITS, block_size=16))
+    assert [(form.bits, form.block_size) for form in smaller] == [(4, 16), (4, 16), (8, 16)]
     ladders = {name: small.ladder_of(name, EIGHT_BITS) for name in ALLOCATED}
     known = {(name, form): 4.0**-form.bits for name, forms in ladders.items() for form in forms[:-1]}
     known |= {("layers.0.attn.o", form): 1000 * 4.0**-form.bits for form in ladders["layers.0.attn.o"][:-1]}
@@ -145,7 +157,7 @@ def test_a_small_budget_adds_2_and_3_bits_where_blocks_of_32_divide_the_columns(
 
 def test_no_rung_has_larger_blocks_than_inputs_bear() -> None:
     for size in (16, 32, 64):
-        forms = ladder(replace(EIGHT_BITS, block_size=size))
+        forms = narrow_ladder(replace(EIGHT_BITS, block_size=size), columns=40)
         assert [form.block_size for form in forms] == [min(size, 32), min(size, 32), size]
         assert [(form.bits, form.symmetric) for form in forms] == [(4, True), (4, False), (8, True)]
     assert ZEROS == FOUR_BITS
@@ -157,11 +169,11 @@ def test_the_parts_of_a_fused_name() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("per_weight", [2.625, 3.625, 4.5, 4.625])
+@pytest.mark.parametrize("per_weight", [2.625, 3.625, 4.5])
 def test_an_embedding_and_a_head_of_few_bits_are_what_the_graphs_read(
     tmp_path: Path, tied: bool, per_weight: float
 ) -> None:
-    """4.5 bits leave no zeros, 4.625 some, less has 2 or 3 bits: logits are those of dequantized tables in NumPy."""
+    """4.5 bits leave nothing over, less has 2 or 3 bits: logits are those of dequantized tables in NumPy."""
     config = replace(PLAIN, tied_head=tied)
     tensors = random_tensors(config)
     reference, store = LayerwiseModel(tensors, config, kv_spec(config)), BlockStore(tmp_path)
@@ -182,8 +194,7 @@ def test_an_embedding_and_a_head_of_few_bits_are_what_the_graphs_read(
     names = [*matrices, "embed"] if tied else [*matrices, "embed", "head"]
     needs_library()
     if per_weight >= 4.5:
-        assert {made.recipe.format_of(name).bits for name in names} == {4}
-        assert any(not made.recipe.format_of(name).symmetric for name in names) == (per_weight > 4.5)
+        assert {made.recipe.format_of(name) for name in names} == {PLAIN_FOUR}
     else:
         assert min(made.recipe.format_of(name).bits for name in names) < 4
         assert any("only edgegen's kernels read" in warning for warning in made.warnings)

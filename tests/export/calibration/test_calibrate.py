@@ -96,14 +96,15 @@ def test_a_bits_budget_is_kept_by_gptq(tmp_path: Path) -> None:
     assert made.warnings == ()
 
 
-def test_every_matrix_is_in_the_store_in_all_its_four_bits(tmp_path: Path) -> None:
-    made, store = calibrated(tmp_path)
+@pytest.mark.parametrize(("bits", "zeros"), [(None, True), (4.6, False)])
+def test_every_matrix_is_in_the_store_in_4_bits_of_one_kind(tmp_path: Path, bits: float | None, zeros: bool) -> None:
+    made, store = calibrated(tmp_path, bits=bits)
     for name in [*MATRICES, "embed"]:
-        for form in ladder(EIGHT_BITS)[:-1]:
-            blocks = store.get(name, form)
-            assert blocks is not None
-            assert (blocks.bits, blocks.codes.shape[2], blocks.zeros is None) == (4, 32, form.symmetric)
-            assert blocks.codes.max() < 16
+        blocks = store.get(name, ladder(EIGHT_BITS, zeros=zeros)[0])
+        assert blocks is not None
+        assert (blocks.bits, blocks.codes.shape[2], blocks.zeros is None) == (4, 32, not zeros)
+        assert blocks.codes.max() < 16
+        assert store.get(name, ladder(EIGHT_BITS, zeros=not zeros)[0]) is None
         assert store.get(name, EIGHT_BITS) is None
     assert made.warnings == ()
 

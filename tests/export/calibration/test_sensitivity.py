@@ -36,8 +36,10 @@ class Counted(LayerwiseModel):
         taps: Sequence[str] = (),
         changed: Mapping[str, LazyTensor] | None = None,
         blocks: Mapping[str, Blocks] | None = None,
+        *,
+        kernels: bool = False,
     ) -> Generator[LayerRun]:
-        with super().layer(layer, tokens, taps, changed, blocks) as run:
+        with super().layer(layer, tokens, taps, changed, blocks, kernels=kernels) as run:
             yield cast(LayerRun, CountedRun(run, self))
 
 
