@@ -209,7 +209,7 @@ def bundle_size(bundle: Bundle) -> Size:
 def matrices(floats: Path) -> tuple[int, float]:
     """How many weights the matrices of a float32 file have, and how few bits each int4 can take on average; tables of
     positions are always stored in 8."""
-    weights, bits, least = 0, 0, ladder(EIGHT_BITS)[0]
+    weights, bits, least = 0, 0, ladder(EIGHT_BITS, zeros=False)[0]
     for tensor in GGUFReader(floats).tensors:
         if len(tensor.shape) == 2:
             columns, rows = tensor.shape.tolist()
