@@ -30,7 +30,7 @@ from edgegen.server.http.work import READING
 STATIC = Path(__file__).parent / "static"
 
 RUNNING = "Ollama is running (edgegen)"
-"""What others than browsers get; some clients look for the words of ollama in it."""
+"""Text for clients other than browsers; some clients look for the words of ollama in it."""
 
 MOST_RENDERED_BYTES = 256 * 1024
 """Of the body of a request to ``/render``."""
@@ -55,7 +55,7 @@ PLUGINS = ["table", "strikethrough", "url", "footnotes", "task_lists"]
 _NOTE_REFERENCE = re.compile(r"\[\^((?:[^\\\[\]\s]|\\.){1,500})\](?!:)")
 
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}(?=\s|$)")
-"""What the name of a language looks like at the head of a block of code."""
+"""Name of a language at the head of a block of code."""
 
 SAFE_HEADERS = {
     "Cache-Control": "no-cache",

@@ -30,7 +30,8 @@ _IDLE_SECONDS = 1.0
 
 
 def stop_signals(names: object = signal) -> tuple[signal.Signals, ...]:
-    """What ends the server: SIGINT, SIGTERM and, on Windows, SIGBREAK, which a console that is closed is too."""
+    """Return the signals that end the server: SIGINT, SIGTERM and, on Windows, SIGBREAK, which closing a console sends
+    too."""
     return tuple(getattr(names, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(names, name))
 
 

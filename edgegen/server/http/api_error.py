@@ -22,7 +22,7 @@ _MOST_MESSAGE, _MOST_PARAM = 10_000, 200
 
 
 class ApiError(Exception):
-    """What is answered in place of a result."""
+    """Error that is answered in place of a result."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ THREAD_UNSUPPORTED = "thread_unsupported_request"
 """The code of an error after which Anthropic's SDK sends the whole conversation without a thread."""
 
 OLLAMA = "/api/"
-"""What the paths of ollama's API begin with."""
+"""Prefix of the paths of ollama's API."""
 
 _KINDS = {
     401: "authentication_error",

@@ -34,7 +34,7 @@ _SHORT = {
     "code": "code",
     "param": "param",
 }
-"""What follows method, path and status in a line of text, by the names there."""
+"""Fields that follow method, path and status in a line of text, with their names there."""
 
 
 class LoggedError(NamedTuple):
@@ -51,7 +51,7 @@ class LoggedError(NamedTuple):
 
 @dataclass(slots=True)
 class RequestFacts:
-    """What the endpoint of a request learns of it for the log; None is not known.
+    """Facts about a request that its endpoint learns for the log; None where unknown.
 
     Attributes:
         model: the name of one that is served, or pulled.

@@ -129,7 +129,7 @@ class WorkThreads:
         return self._unfinished
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What ``function`` returns, called in a thread. If the caller is cancelled, a call under way goes on.
+        """Call ``function`` in a thread and return its result. If the caller is cancelled, a call under way goes on.
 
         Raises:
             MemoryError: there is none for a thread.

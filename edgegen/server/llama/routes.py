@@ -25,7 +25,7 @@ _NO_RERANKER = "no model here ranks texts: embeddings of a bundle exported with 
 
 
 class LlamaRoutes:
-    """What programs for llama-server ask for beside completions."""
+    """Routes that programs for llama-server ask for beside completions."""
 
     def __init__(self, models: ServedModels, *, running: int) -> None:
         self._models = models

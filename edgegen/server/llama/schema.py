@@ -1,4 +1,4 @@
-"""What llama-server's API takes: requests are checked against these schemas, which are also the OpenAPI document's."""
+"""Schemas of llama-server's API: requests are checked against them, and the OpenAPI document has them."""
 
 from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
 from edgegen.server.llama.options import completion_options

@@ -40,13 +40,13 @@ _Content = str | Sequence[_Block]
 
 
 def read_messages(system: _Content | None, messages: Sequence[_Block], problems: list[str]) -> ReadMessages:
-    """What ``system`` and ``messages``, which fit their schemas, say; what cannot be is appended to ``problems``."""
+    """Read ``system`` and ``messages``, which fit their schemas; append what cannot be to ``problems``."""
     return _Reader(problems).read(system, messages)
 
 
 @dataclass(slots=True)
 class _Turn:
-    """What a role says at once."""
+    """One turn of a role."""
 
     role: str
     said: list[str] = field(default_factory=list[str])

@@ -134,7 +134,8 @@ class MessageWriter:
         return "model_context_window_exceeded" if result.stopped_by == "context" else "max_tokens"
 
     def _stop_sequence(self, result: GenerationResult) -> str | None:
-        """What the client has asked to stop at; a template has stop strings of its own."""
+        """Return the match if the client asked to stop at it; None otherwise, as a template has stop strings of its
+        own."""
         matched, stops = result.matched, self._asked.values.get("stop_strings", ())
         if not isinstance(matched, str) or result.finish_reason != "stop":
             return None

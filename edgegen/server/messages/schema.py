@@ -1,5 +1,5 @@
-"""What ``/v1/messages`` and its counting of tokens take: requests are checked against these schemas, which are also the
-OpenAPI document's.
+"""Schemas of ``/v1/messages`` and its counting of tokens: requests are checked against them, and the OpenAPI document
+has them.
 """
 
 from edgegen.server.http.error_format import COUNT_TOKENS, MESSAGES

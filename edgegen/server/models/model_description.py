@@ -1,4 +1,4 @@
-"""What a client is told of a model before it uses it: how long its texts may be, and what it can do."""
+"""Description of a model for clients, before they use it: how long its texts may be, and what it can do."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from edgegen.tokenizer.compiled_format import COMPILED, added_tokens
 
 
 def capabilities(bundle: Bundle, template: ChatTemplate | None = None) -> list[str]:
-    """What a model can do, in ollama's words: completion, tools, thinking, embedding, insert."""
+    """Return the capabilities of a model, in ollama's words: completion, tools, thinking, embedding, insert."""
     found = ["completion"]
     with_tools = Conversation([{"role": "user", "content": ""}], tools=({},))
     try:
@@ -30,7 +30,8 @@ def capabilities(bundle: Bundle, template: ChatTemplate | None = None) -> list[s
 
 
 def _added_tokens(bundle: Bundle) -> list[dict[str, Any]]:
-    """Those of the compiled tokenizer where there is one: a vocabulary takes a tenth of a second and more to parse."""
+    """Return the added tokens, from the compiled tokenizer if there is one: parsing a vocabulary takes a tenth of a
+    second and more."""
     name, files = bundle.manifest.tokenizer, bundle.manifest.files
     if name is None:
         return []

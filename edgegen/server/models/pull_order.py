@@ -25,8 +25,8 @@ class PullOrder:
 
     @classmethod
     def of(cls, name: str) -> "PullOrder":
-        """What pulling ``name`` is to make: as with ``edgegen pull``, but that the bundle of a model of the catalogue
-        may be named too.
+        """Return the order to pull ``name``: as with ``edgegen pull``, but the bundle of a model of the catalogue may
+        be named too.
 
         Raises:
             UsageError: it is no name of the catalogue and no hub id.
@@ -35,7 +35,7 @@ class PullOrder:
 
     @classmethod
     def candidates(cls, name: str) -> tuple["PullOrder", ...]:
-        """What pulling ``name`` may have made: without a scheme in it, in any.
+        """Return the orders that ``name`` may have been pulled by: without a scheme in it, those of any scheme.
 
         Raises:
             UsageError: as :meth:`of`.

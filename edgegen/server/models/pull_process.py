@@ -19,7 +19,7 @@ class PullRunner(Protocol):
     """A pull that runs outside of the server. Its methods may be called by any thread."""
 
     def lines(self) -> Iterator[str]:
-        """What it says, line by line, as it says it."""
+        """Yield the lines that the process writes, as it writes them."""
         ...
 
     def wait(self) -> int:

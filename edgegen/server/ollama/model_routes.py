@@ -75,7 +75,7 @@ class OllamaRoutes:
         return JSONResponse({"models": await self._told(await self._models.listed(), _tag)})
 
     async def ps(self, request: Request) -> Response:
-        """Those that are loaded."""
+        """List the loaded models."""
         loaded = [model for model in await self._models.listed() if model.llm is not None]
         return JSONResponse({"models": await self._told(loaded, _process)})
 
@@ -119,7 +119,7 @@ class OllamaRoutes:
         return True
 
     async def _order(self, name: str) -> PullOrder:
-        """What is to be pulled by this name.
+        """Return the order to pull this name.
 
         Raises:
             ApiError: it is no name of the catalogue and no hub id, or another model has the name of its bundle.
@@ -179,7 +179,7 @@ def _tag(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
 
 
 def _process(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
-    """What is in memory: bytes as they are estimated, none of them a GPU's."""
+    """Describe a model in memory: bytes as they are estimated, none of them a GPU's."""
     seconds = min(_FOREVER if model.keep_alive is None else model.keep_alive, _FOREVER)
     ends = datetime.fromtimestamp(model.last_used + seconds, UTC)
     return {
@@ -250,7 +250,7 @@ def _shown(name: str, bundle: Bundle) -> dict[str, Any]:
 
 
 def _settings(bundle: Bundle) -> Iterable[tuple[str, str]]:
-    """What the bundle's own generation options say, by ollama's names."""
+    """Yield the bundle's own generation options, by ollama's names."""
     context = bundle.manifest.model.max_context
     own = GenerationOptions.from_config(bundle.json(bundle.manifest.generation_config), context)
     default = GenerationOptions()

@@ -96,7 +96,7 @@ def _renamed() -> dict[str, str]:
 
 RENAMED: Mapping[str, str] = _renamed()
 OPTIONS: Schema = _options()
-"""What ``options`` may be: ollama's, and every option of a request under its own name."""
+"""Schema of ``options``: ollama's, and every option of a request under its own name."""
 
 
 def read_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from edgegen.server.wire.wire import ChatPrompt
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What came before a prompt: messages of a chat, or text, where the model has no chat template."""
+    """Conversation before a prompt: messages of a chat, or text, where the model has no chat template."""
 
     messages: tuple[Mapping[str, Any], ...] = ()
     text: str = ""
 
     @classmethod
     def read(cls, context: Sequence[int], problems: list[str]) -> "Memory":
-        """What ``context``, bytes, carries; anything else is a problem."""
+        """Read the memory that ``context``, bytes, carries; anything else is a problem."""
         try:
             found = parse_json(bytes(context))
         except ApiError:
@@ -60,7 +60,7 @@ class GeneratePrompt:
     thinks: bool = False
 
     def memory(self, llm: LLM) -> Memory:
-        """What the answer follows."""
+        """Return the conversation that the answer follows."""
         before = self.before
         if not (self.system or before.messages) and (before.text or llm.chat_template.is_fallback):
             return Memory(text=before.text + self.prompt)

@@ -18,7 +18,7 @@ from edgegen.server.wire.wire import JSON_LINES, Event
 FIRST, SUCCESS = {"status": "pulling manifest"}, {"status": "success"}
 
 _VERIFYING = "verifying"
-"""What a stage begins with that clients know by ollama's words: of a download, and then of the bundle."""
+"""Beginning of a stage that clients know by ollama's words: of a download, and then of the bundle."""
 
 
 class PullAnswer(Response):

@@ -111,7 +111,7 @@ def _load(given: Mapping[str, Any], settings: RequestSettings, problems: list[st
 
 
 def _option_problems(values: Mapping[str, Any]) -> list[str]:
-    """What is wrong with options, whichever model has them."""
+    """Return the problems of options, whichever model has them."""
     try:
         options = GenerationOptions().override(values)
         read_response_format(options.response_format)

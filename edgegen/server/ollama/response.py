@@ -31,7 +31,7 @@ def nanoseconds(seconds: float) -> int:
 
 
 class OllamaWriter(ABC):
-    """What both ways to generate have in common. Models are called what the client calls them."""
+    """Base of both ways to generate. Models have the names that the client uses."""
 
     def __init__(self, model: str, asked: WireRequest) -> None:
         self._asked = asked
@@ -41,10 +41,10 @@ class OllamaWriter(ABC):
 
     @abstractmethod
     def _said(self, text: str, thinking: str = "", calls: Sequence[ToolCall] = ()) -> dict[str, Any]:
-        """What is said, as the API has it."""
+        """Return a piece of the answer, in the API's form."""
 
     def _extra(self, result: GenerationResult) -> dict[str, Any]:
-        """What the last object has beside."""
+        """Return further fields of the last object."""
         return {}
 
     def begin(self, facts: PromptInfo) -> list[Event]:
@@ -115,7 +115,7 @@ class GenerateWriter(OllamaWriter):
     _memory: Memory | None = None
 
     def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
-        """What the next request's ``context`` is to tell; a raw prompt has none."""
+        """Keep what the next request's ``context`` is to tell; a raw prompt has none."""
         for prompt in self._asked.prompts:
             if isinstance(prompt, GeneratePrompt):
                 self._memory = prompt.memory(llm)

@@ -1,4 +1,4 @@
-"""What ollama's API takes: requests are checked against these schemas, which are also the OpenAPI document's."""
+"""Schemas of ollama's API: requests are checked against them, and the OpenAPI document has them."""
 
 from edgegen.server.http.error_format import OLLAMA
 from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_TOOLS

@@ -20,7 +20,7 @@ from edgegen.server.wire.parameters import refusal, several
 from edgegen.server.wire.wire import SERVER_SENT, Event, PromptInfo, WireRequest
 
 _DEFAULT_TOKENS = 16
-"""What the API says of completions without ``max_tokens``."""
+"""Limit of new tokens in the API for completions without ``max_tokens``."""
 
 _KIND = "text_completion"
 
@@ -135,7 +135,8 @@ class _Echo:
     entries: tuple[TokenLogprob, ...] | None = None
 
     def logprobs(self) -> dict[str, Any] | None:
-        """Those of the prompt, with null for its first token; None if they were not asked for."""
+        """Return the log-probabilities of the prompt, with null for its first token; None if they were not asked
+        for."""
         if self.entries is None:
             return None
         rest = text_logprobs(self.entries, TextOffsets(self._first_length)) or {}

@@ -61,7 +61,7 @@ def _whitespace(values: Mapping[str, Any]) -> Whitespace:
 
 
 def _others(values: Mapping[str, Any]) -> dict[str, Constraint | None]:
-    """What the options beside another constraint say that the text must be, by their names.
+    """Return the constraints that options beside another constraint set on the text, by their names.
 
     Raises:
         ConstraintError: one is wrong.
@@ -75,6 +75,6 @@ def _others(values: Mapping[str, Any]) -> dict[str, Constraint | None]:
 
 
 def wants_usage(given: Mapping[str, Any]) -> bool:
-    """What ``stream_options`` ask for."""
+    """Return whether ``stream_options`` ask for usage, after checking them."""
     check_stream_options(given)
     return given.get("stream_options", {}).get("include_usage", False)

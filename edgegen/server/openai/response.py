@@ -19,7 +19,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class CompletionFrame:
-    """What every chunk of one completion has."""
+    """Fields that every chunk of one completion has."""
 
     def __init__(self, model: str, prefix: str, asked: WireRequest) -> None:
         self._timed = asked.settings.body.get("timings_per_token", False)
@@ -54,7 +54,7 @@ class CompletionFrame:
         return [Event.of({**self._common, "object": kind, "choices": [], **told}), DONE] if told else [DONE]
 
     def _timings(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
-        """Those of the first answer, which several prompts' answers ran beside."""
+        """Return the timings of the first answer, which several prompts' answers ran beside."""
         return {"timings": result_timings(results[0])} if self._timed and results else {}
 
 

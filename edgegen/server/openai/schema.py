@@ -1,5 +1,5 @@
-"""What OpenAI's chat completions and completions take: requests are checked against these schemas, which are also the
-OpenAPI document's.
+"""Schemas of OpenAI's chat completions and completions: requests are checked against them, and the OpenAPI document has
+them.
 """
 
 from edgegen.constraint import STRUCTURED_OUTPUT

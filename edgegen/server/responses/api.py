@@ -17,7 +17,7 @@ from edgegen.server.responses.schema import RESPONSES
 from edgegen.server.wire.wire import SERVER_SENT, Event, PromptInfo, WireRequest
 
 _PARAMS = {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"}
-"""What errors of the layers below speak of, and what it is here."""
+"""Names here of the parameters that errors of the layers below speak of."""
 
 
 class Responses:

@@ -16,7 +16,7 @@ from edgegen.server.wire.wire import ChatPrompt, WireRequest
 _TRUNCATION = {"auto": "drop_oldest", "disabled": "error"}
 
 _NO_TOOL: Mapping[str, Any] = {"description": None, "parameters": None, "strict": False}
-"""What a tool leaves out. Arguments follow its schema if that can be enforced, which is not promised."""
+"""Defaults of a tool. Arguments follow its schema if that can be enforced, which is not promised."""
 
 
 def read_request(body: Mapping[str, Any]) -> WireRequest:
@@ -38,7 +38,7 @@ def read_request(body: Mapping[str, Any]) -> WireRequest:
 
 
 def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a response repeats of its request, which has been read."""
+    """Return the parameters that a response repeats of its request, which has been read."""
     reasoning: dict[str, Any] = given.get("reasoning", {})
     most = given.get("max_output_tokens", given.get("max_new_tokens"))
     repeated = ("user", "safety_identifier", "prompt_cache_key")

@@ -1,4 +1,4 @@
-"""What ``/v1/responses`` takes: requests are checked against these schemas, and the OpenAPI document has them."""
+"""Schemas of ``/v1/responses``: requests are checked against them, and the OpenAPI document has them."""
 
 from edgegen.options.table import EFFORTS
 from edgegen.server.http.options import MOST_MESSAGES, MOST_TOOLS
@@ -47,7 +47,7 @@ _INCLUDABLE = (
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 )
-"""What a response may include. Thoughts come in plain text, and the other items do not occur."""
+"""Parts that a response may include. Thoughts come in plain text, and the other items do not occur."""
 
 _KEPT_NOWHERE = "this server keeps no responses: leave it out, and send the whole conversation as 'input'"
 _REFUSED = {
@@ -59,7 +59,7 @@ _REFUSED = {
     "moderation": "nothing is moderated here: leave it out",
     "context_management": "nothing is compacted here: truncation 'auto' drops the oldest turns",
 }
-"""What is not supported, and what to do; false asks for nothing."""
+"""Unsupported parameters, and what to do; false asks for nothing."""
 
 _ELSEWHERE = {
     "messages": "input",

@@ -112,7 +112,7 @@ class Information:
         return {**entry, **self._described[bundle.sha256]}
 
     async def props(self, request: Request) -> Response:
-        """What a model is and can do; ``?model=NAME`` for others than the default.
+        """Describe a model and what it can do; ``?model=NAME`` for others than the default.
 
         It loads none: a page of another site can make a browser send a GET, though it cannot read the answer.
         """
@@ -263,7 +263,8 @@ def _detokenized(llm: LLM, ids: Sequence[int]) -> str:
 
 
 def _thinking(llm: LLM) -> dict[str, Any]:
-    """What a chat may ask for: whether thoughts can be switched, the levels of effort, whether there are any."""
+    """Describe the thinking that a chat may ask for: whether thoughts can be switched, the levels of effort, whether
+    there are any."""
     template = llm.chat_template
     switch, thinks = template.thinking_switch(), template.reasoning() is not None
     return {"switch": switch.can_switch, "efforts": [*switch.efforts], "thinks": thinks or switch.is_there}

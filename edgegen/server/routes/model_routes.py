@@ -13,7 +13,7 @@ from edgegen.server.wire.parameters import Parameters
 from edgegen.strict_json.schema import Schema, object_of, ref
 
 REQUEST: Schema = object_of({"model": ref("ModelName")})
-"""What a body that names a model may be."""
+"""Body that names a model."""
 
 
 class ModelRoutes:

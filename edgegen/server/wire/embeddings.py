@@ -46,7 +46,7 @@ REQUEST: Schema = object_of(
         }
     ),
 )
-"""What a body may be, here and in the OpenAPI document."""
+"""Schema of a body, here and in the OpenAPI document."""
 
 _PARAMETERS = Parameters(EMBEDDINGS, REQUEST)
 
@@ -114,7 +114,8 @@ class EmbeddingsRequest:
 
 
 def _truncated(llm: LLM, ids: list[int]) -> list[int]:
-    """What fits of a text's ids; those that the tokenizer puts after one, which the last token's vector is of, stay."""
+    """Return the ids of a text that fit; those that the tokenizer puts after a text, one of which the last token's
+    vector is of, stay."""
     excess = len(ids) - llm.max_context
     if excess <= 0:
         return ids

@@ -29,7 +29,7 @@ DROPPED_HEADER = "Edgegen-Dropped-Messages"
 """How many of a chat's oldest messages the model has not read, where that is not none."""
 
 WARNING_HEADER = "Edgegen-Warning"
-"""What of a request has changed nothing, where something has not."""
+"""Header that names the parts of a request that had no effect, if any."""
 
 _LAST_WORDS_SECONDS = 5.0
 """For the error at the end of a stream whose client may not read any more."""
@@ -133,7 +133,8 @@ class GenerationEndpoint:
 
 
 class _Reply:
-    """What has been sent of a response; of a stream, also when: ``keep_alive_seconds`` later a keep-alive is due."""
+    """Part of a response that has been sent; of a stream, also when: ``keep_alive_seconds`` later a keep-alive is
+    due."""
 
     def __init__(self, send: Send, wire: Wire, facts: RequestFacts, keep_alive_seconds: float) -> None:
         self._send = send

@@ -39,7 +39,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """What client generators call it."""
+        """Name that client generators use."""
         words = self.path.replace("{", "").replace("}", "").replace(".", "_").strip("/").split("/")
         return "_".join([self.method, *filter(None, words)])
 

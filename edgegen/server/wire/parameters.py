@@ -11,7 +11,7 @@ from edgegen.strict_json.schema import Schema
 
 
 class Parameters:
-    """What the body of a request to ``url`` may be: an object of ``schema``, whose references name ``components``."""
+    """Body of a request to ``url``: an object of ``schema``, whose references name ``components``."""
 
     def __init__(self, url: str, schema: Schema, components: Mapping[str, Schema] | None = None) -> None:
         self._check = SchemaCheck(schema, {**COMPONENTS, **(components or {})}, url)

@@ -99,7 +99,8 @@ class RequestSettings:
         return replace(options, max_new_tokens=min(options.max_new_tokens, most))
 
     def warning(self, llm: LLM) -> str | None:
-        """What of the request changes nothing at this model, which is told in a header; None where nothing does.
+        """Return the warning, told in a header, of parts of the request that have no effect with this model; None
+        without any.
 
         ollama refuses ``think`` at such a model.
         """

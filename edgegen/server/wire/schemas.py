@@ -87,16 +87,16 @@ _SAID = {
     "grammar": "A Lark or GBNF grammar that the text must keep to.",
     "response_format": "What the text must be: free text, JSON, or what a JSON Schema says.",
 }
-"""What the help of the table says of the command line or of Python."""
+"""Descriptions in place of the table's help, which speaks of the command line or of Python."""
 
 
 def no_op_schemas(no_ops: Mapping[str, tuple[Schema, str]]) -> dict[str, Schema]:
-    """Those of parameters that are checked and change no text, each given with what happens instead."""
+    """Return the schemas of parameters that are checked and change no text, each given with what happens instead."""
     return {name: described(schema, f"Changes nothing: {why}.") for name, (schema, why) in no_ops.items()}
 
 
 def refused_schemas(refused: Mapping[str, tuple[tuple[Any, ...], str]]) -> dict[str, Schema]:
-    """Those of parameters that are not supported, each given with the values that ask for nothing, and what to do."""
+    """Return the schemas of unsupported parameters, each given with the values that ask for nothing, and what to do."""
     return {name: advised(enum(*values), why) for name, (values, why) in refused.items()}
 
 
@@ -118,7 +118,7 @@ def _schema(option: Option) -> dict[str, Any]:
 
 
 def kind_schema(kind: Kind) -> Schema:
-    """What JSON may have for a value of that kind."""
+    """Return the JSON Schema of an option's kind."""
     match kind:
         case Number():
             return _number(kind)

@@ -88,7 +88,7 @@ class WireRequest:
 
 @dataclass(frozen=True, slots=True)
 class PromptInfo:
-    """What is known when the prompts are tokenized.
+    """Facts known when the prompts are tokenized.
 
     Attributes:
         dropped_messages: how many of a chat's oldest messages were left out, as they did not fit the context.
