@@ -144,7 +144,7 @@ def suggestions(words: Iterable[str], known: Iterable[str]) -> Iterator[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, without the advice that follows for users of that library."""
+    """Return the first line of another library's error, without the advice that follows for users of that library."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

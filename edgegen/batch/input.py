@@ -25,7 +25,7 @@ class InputLine:
 
     @property
     def digest(self) -> str:
-        """What is another for another line, and for the same one in another place: 32 hexadecimal digits."""
+        """Digest of the line and of its number, 32 hexadecimal digits: other content or another place changes it."""
         return blake2b(b"%d " % self.number + self.data, digest_size=16).hexdigest()
 
     @property

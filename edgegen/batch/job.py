@@ -72,7 +72,7 @@ class BatchJob:
             return _Begun(line, asked, error=error)
 
     def _options(self, line: InputLine, asked: BatchLine) -> GenerationOptions:
-        """Those of the line, with a seed of its own where the batch has one."""
+        """Return the options of the line, with a seed of its own where the batch has one."""
         seed = self._settings.line_seed(line.number)
         if seed is None or asked.seeded or not asked.options.do_sample:
             return asked.options

@@ -55,7 +55,7 @@ class BatchLine:
 
 
 def parse_line(line: InputLine, defaults: GenerationOptions) -> BatchLine:
-    """What ``line`` asks for; ``defaults`` fill in what it leaves out. Never raises: problems are part of it."""
+    """Read a request from ``line``; ``defaults`` fill in what it leaves out. Never raises: problems are part of it."""
     problems = list[str]()
     try:
         content = _object(line, problems)

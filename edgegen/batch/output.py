@@ -39,7 +39,7 @@ class BatchOutput(Protocol):
     failed: int
 
     def unanswered(self, lines: Iterator[InputLine]) -> Iterator[InputLine]:
-        """Those of ``lines`` that have no answer yet; to be called once, before the first entry."""
+        """Yield the lines that have no answer yet; to be called once, before the first entry."""
         ...
 
     def append(self, entry: Entry) -> None: ...

@@ -27,7 +27,7 @@ _PATIENCE = 10.0
 """Seconds that a cluster may take to answer at all."""
 
 LINES_PER_BLOCK = 128
-"""What a worker is given at a time, and has to do again if it dies."""
+"""Lines that a worker is given at a time, and has to do again if it dies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,14 @@ class BatchSettings:
 
     @property
     def _kernels(self) -> str:
-        """What computes; of kernels of any processor the bits are the same."""
+        """Kind of kernels that compute; kernels of any processor compute the same bits."""
         if wants_gpu(self.engine):
             return "CUDA"
         return "own" if runs_kernels(self.engine.kernels) else "stock"
 
     def fingerprint(self, bundle: Bundle) -> dict[str, str]:
-        """What an answer depends on beside its line, each thing by its name; ``bundle`` is the model."""
+        """Return the text form of everything beside its line that an answer depends on, by name; ``bundle`` is the
+        model."""
         variant = bundle.variant_with(self.engine.kv)
         return {
             "model": bundle.digest,

@@ -92,8 +92,8 @@ def forecast_memory(
     kv: int | None = None,
     draft: Bundle | None = None,
 ) -> MemoryForecast:
-    """What a process takes with ``batch`` sequences of ``context`` tokens (the model's most), or with ``kv`` bytes of
-    KV cache.
+    """Forecast the memory of a process with ``batch`` sequences of ``context`` tokens (by default the model's most), or
+    with ``kv`` bytes of KV cache.
 
     Raises:
         UsageError: the bundle has no variant as ``options`` ask for.
@@ -240,7 +240,7 @@ def table_bytes(bundle: Bundle, variant: GraphVariant) -> int:
 
 
 def _found_in(bundle: Bundle, variant: GraphVariant, find: Callable[[bytes], _Found], otherwise: _Found) -> _Found:
-    """What ``find`` finds in a graph; ``otherwise`` where that cannot be read, which loading will say."""
+    """Apply ``find`` to the prefill graph; return ``otherwise`` where it cannot be read, which loading will report."""
     try:
         return find(read_regular(bundle.file(variant.prefill)))
     except (OSError, ValueError, BundleNotFoundError):

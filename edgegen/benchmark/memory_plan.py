@@ -22,7 +22,7 @@ _CHUNKS = (128, 64, 32, 16)
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What fits.
+    """Options, context and sequences that fit into a memory limit.
 
     Attributes:
         options: with the KV cache's type and budget and the prefill chunk.
@@ -123,7 +123,7 @@ def describe_forecast(forecast: MemoryForecast) -> str:
 
 
 def _choices(bundle: Bundle, options: EngineOptions, given: set[str]) -> Iterator[EngineOptions]:
-    """What to try, the preferred first."""
+    """Yield the options to try, the preferred first."""
     wanted = bundle.variant_with(options.kv).kv.dtype
     variants = list(bundle.manifest.variants)
     if runs_kernels(options.kernels) and (packed := bundle.int4_variant) and _is_near(bundle, packed):

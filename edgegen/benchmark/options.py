@@ -14,7 +14,7 @@ STEPS = 32
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured of one model.
+    """Measurements to take of one model.
 
     Attributes:
         prefill: lengths of prompts, in tokens.
@@ -68,7 +68,8 @@ class BenchmarkOptions:
             raise OptionError(one_or_list(problems))
 
     def plan(self, max_context: int) -> Plan:
-        """What a model of ``max_context`` tokens has room for; where it has none for any of them, the longest it has.
+        """Plan the measurements that a model of ``max_context`` tokens has room for; where no length fits, the longest
+        that does.
 
         Raises:
             OptionError: it has no room for a token and another one.

@@ -55,12 +55,12 @@ def run_round(path: Path, options: BenchmarkOptions, on_part: Callable[[], objec
 
 
 def read_options(text: str) -> BenchmarkOptions:
-    """What :func:`run_round` gives its process."""
+    """Read the options that :func:`run_round` passes to its process."""
     return _decoded(BenchmarkOptions, json.loads(text))
 
 
 def _listen(lines: IO[bytes], begin: float, on_part: Callable[[], object]) -> Round | None:
-    """What the process says, as it says it; None if it ends without a round."""
+    """Read the lines of the process as it writes them, and return its round; None if it ends without one."""
     first_token = None
     for line in lines:
         if not line.startswith(b'{"event"'):

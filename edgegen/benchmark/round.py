@@ -39,7 +39,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one process measured of one model.
+    """Measurements that one process took of one model.
 
     Attributes:
         onnxruntime: its version.

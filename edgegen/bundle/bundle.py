@@ -183,7 +183,7 @@ class Bundle:
             raise VerificationError(f"{self.content / name} has no factors: {error}") from None
 
     def key_means(self) -> "KeyMeans":
-        """What is subtracted from keys in an int4 KV cache; empty of bundles that have no such file.
+        """Return the means subtracted from keys in an int4 KV cache; empty for bundles that have no such file.
 
         Raises:
             VerificationError: its file is not what the manifest says, or holds no arrays.
@@ -265,7 +265,7 @@ class Bundle:
         return VerifiedFiles(self.path, self.content, self.manifest.files, self._graph_problems)
 
     def _graph_problems(self) -> list[str]:
-        """What ONNX Runtime had better not see, of files that are what the manifest says."""
+        """Return the problems of graphs that ONNX Runtime should not see, of files that match the manifest."""
         from edgegen.graph.check import MOST_GRAPH_BYTES, graph_problems
 
         sizes = {name: entry.size for name, entry in self.manifest.files.items() if "/" not in name}

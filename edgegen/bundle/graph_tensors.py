@@ -11,7 +11,7 @@ _TYPES = {"float32": "tensor(float)", "int8": "tensor(int8)", "int4": "tensor(ui
 
 
 def tensor_problems(variant: GraphVariant, model: Model, inputs: Tensors, outputs: Tensors) -> list[str]:
-    """What the manifest says of the prefill graph's tensors that is not so."""
+    """Return the differences between the prefill graph and the manifest in tensors that the manifest names."""
     wanted_inputs, wanted_outputs = dict(_inputs(variant)), dict(_outputs(variant, model))
     return [
         problem

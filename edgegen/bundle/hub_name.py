@@ -29,7 +29,7 @@ class HubReference:
 
     @classmethod
     def of(cls, name: str) -> "HubReference":
-        """What a name of the catalogue, an id or the address of its page means.
+        """Resolve a name of the catalogue, a hub id or the address of its page.
 
         Raises:
             UsageError: it is none of them, or what follows ``:`` is neither a quantization nor a file.

@@ -1,4 +1,4 @@
-"""What a KV cache costs a bundle's model, as its parity report says."""
+"""Cost in divergence of a KV cache's dtype, as the parity report of a bundle has it."""
 
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ def mean_kl(bundle: Bundle, variant: GraphVariant) -> float | None:
 
 
 def int4_kv_warning(bundle: Bundle, kv: KVDtype | None) -> str | None:
-    """What is to be said before ``bundle`` runs with a KV cache of type ``kv``: that an int4 one adds much divergence.
+    """Return a warning if ``bundle`` runs with an int4 KV cache (``kv``) that adds much divergence; None otherwise.
 
     Raises:
         UsageError: the bundle has no such variant.

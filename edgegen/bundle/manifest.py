@@ -157,7 +157,7 @@ class KVSpec:
 
     @property
     def states(self) -> tuple[LayerState, ...]:
-        """What each layer keeps, in the order of layers; a layer may keep several."""
+        """States that layers keep, in the order of layers; a layer may keep several."""
         states = [LayerState(state.layer, "fixed", 0, state.nbytes) for state in self.fixed]
         for n, one in enumerate(self.layers):
             window, layer = self.classes[one.cache_class].window, n if one.layer is None else one.layer
@@ -274,7 +274,7 @@ WANTED_STATES = "wanted_states"
 
 @dataclass(frozen=True, slots=True)
 class ModelCache:
-    """What the graph of a draft head reads that keeps nothing itself: the KV cache of the model's own layers.
+    """KV cache of the model's own layers, read by the graph of a draft head that keeps nothing itself.
 
     ``layers``: of each of the graph's ``kv.layers``, the model's layer whose keys and values it reads; ``int8``: the
     graph for an int8 KV cache of the model, null where the bundle has none.
@@ -330,7 +330,7 @@ class GraphVariant:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the model is, for people and planners."""
+    """Facts about the model, for people and planners."""
 
     family: str
     parameters: int
@@ -530,7 +530,7 @@ def _inconsistencies(manifest: Manifest) -> list[str]:
 
 
 def _head_problems(manifest: Manifest, head: GraphVariant) -> list[str]:
-    """What keeps the multi-token prediction head from being fed the hidden states of the model."""
+    """Return the reasons why the multi-token prediction head cannot be fed the hidden states of the model."""
     problems = [] if head.kv.kind == "in_place" else ["mtp.kv.kind: 'in_place' expected"]
     problems += ["mtp.hidden_states: missing"] if head.hidden_states is None else []
     sizes = {head.hidden_states.size if head.hidden_states else 0}
@@ -540,7 +540,7 @@ def _head_problems(manifest: Manifest, head: GraphVariant) -> list[str]:
 
 
 def _reading_problems(manifest: Manifest, head: GraphVariant, cache: ModelCache) -> list[str]:
-    """What keeps a head from reading the KV cache of the model."""
+    """Return the reasons why a head cannot read the KV cache of the model."""
     problems = ["mtp.kv.fixed: none expected"] if head.kv.fixed else []
     problems += ["mtp.kv.dtype: 'float32' expected"] if head.kv.dtype != "float32" else []
     if len(cache.layers) != len(head.kv.layers):
@@ -558,7 +558,7 @@ def _reading_problems(manifest: Manifest, head: GraphVariant, cache: ModelCache)
 
 
 def _extent(kv: KVSpec, layer: KVLayer) -> tuple[object, ...]:
-    """What a layer's arrays hold, and how."""
+    """Return the contents and the layout of a layer's arrays, to compare."""
     kv_class = kv.classes.get(layer.cache_class)
     return layer.cache_class, kv_class and kv_class.window, layer.kv_heads, layer.head_dim, layer.latent
 

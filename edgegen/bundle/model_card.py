@@ -11,8 +11,8 @@ _NOTE = re.compile(r"^edgegen_note: +(\S.*)$", re.MULTILINE)
 
 
 def usage_note(bundle: Bundle) -> str | None:
-    """What ``edgegen_note`` in the model card's front matter says, such as "a story-teller: begin a story"; None
-    without one. It is text of strangers, in one line."""
+    """Return ``edgegen_note`` of the model card's front matter, such as "a story-teller: begin a story"; None without
+    one. It is text of strangers, in one line."""
     if _CARD not in bundle.manifest.files:
         return None
     try:

@@ -23,7 +23,7 @@ from edgegen.system import (
 )
 
 _REMOVED = re.compile(r"\..+\.removed-\d+(?:-\d+)?")
-"""What stays of a bundle whose files were in use when it was removed."""
+"""Name of the remains of a bundle whose files were in use when it was removed."""
 
 
 class Listed(NamedTuple):

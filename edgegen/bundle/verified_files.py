@@ -37,7 +37,7 @@ class VerifiedFiles(NamedTuple):
     changed: Callable[[Path], int | None] = change_time
 
     def problems(self, on_progress: Callable[[int], object] | None = None) -> list[str]:
-        """What is wrong with any of the files, a few words each, whatever was remembered.
+        """Check all files, whatever was remembered, and return the problems, a few words each.
 
         ``on_progress`` is called in this thread with how many bytes have been read.
         """
@@ -73,7 +73,7 @@ class VerifiedFiles(NamedTuple):
         return []
 
     def problem(self, name: str) -> str | None:
-        """What is wrong with a file, in a few words."""
+        """Return the problem of a file, in a few words; None if there is none."""
         found = list[str]()
         for _ in self._check(name, found):
             pass
@@ -105,7 +105,8 @@ class VerifiedFiles(NamedTuple):
             found.append(f"{name}: cannot be read: {error.strerror}")
 
     def _identities(self) -> dict[str, Any]:
-        """What makes each file the one that was verified; empty where one cannot be read."""
+        """Return the marks by which each file is known to be the one that was verified; empty where one cannot be
+        read."""
         identity = dict[str, list[int]]()
         try:
             for name in sorted(self.files):

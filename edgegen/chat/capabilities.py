@@ -28,7 +28,7 @@ SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 
 @dataclass(frozen=True, slots=True)
 class TemplateCapabilities:
-    """What one chat template reads; with tools and without them it may differ.
+    """Parts of a conversation that one chat template reads; with tools and without them they may differ.
 
     Attributes:
         user: it shows a user's message; where it does not, it needs more than messages, and is taken to read all.

@@ -15,7 +15,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """The roles that any template may be given; others it has to know."""
 
 RESERVED_VARIABLES = ("messages", "tools", "documents", "add_generation_prompt")
-"""What a template reads and no variable of a conversation may be called."""
+"""Names that a template reads and no variable of a conversation may have."""
 
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_ -]*")
 _PARTS = ("text", "refusal")
@@ -176,7 +176,7 @@ def _part_problems(where: str, part: object) -> list[str]:
 
 
 def _text_problems(where: str, value: Any) -> list[str]:
-    """What in ``value`` cannot be encoded: halves of surrogate pairs."""
+    """Return the problems of text in ``value`` that cannot be encoded: halves of surrogate pairs."""
     if isinstance(value, str):
         try:
             value.encode()

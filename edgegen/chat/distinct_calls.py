@@ -23,7 +23,7 @@ class DistinctCalls:
     def read(
         self, deltas: Iterable[ToolCallDelta], calls: Iterable[ToolCall]
     ) -> tuple[list[ToolCallDelta], list[ToolCall]]:
-        """What there is to tell of these, which go on where the last ones ended."""
+        """Return the deltas and calls to report of these, which go on where the last ones ended."""
         whole, told, given = {call.id: call for call in calls}, list[ToolCallDelta](), list[ToolCall]()
         for delta in deltas:
             if delta.id is not None:

@@ -36,7 +36,7 @@ class MessageHeaders:
 
     @property
     def starts(self) -> tuple[str, ...]:
-        """What a header may begin with, where one may stand."""
+        """Texts that a header may begin with, where one may stand."""
         return (self.begin, self.channel, self.message, self.recipient)
 
     def read(self, header: str) -> tuple[str, str]:
@@ -48,7 +48,7 @@ class MessageHeaders:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLayout:
-    """What a template family's answers have beside thoughts and calls.
+    """Parts of the answers of a template family beside thoughts and calls.
 
     Attributes:
         signs: texts that all stand in a template of the family.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReasoningMarkers:
-    """What begins and what ends the thoughts of a model.
+    """Texts that begin and end the thoughts of a model.
 
     Attributes:
         again: thoughts may begin anywhere in an answer, not only before all else.
@@ -62,5 +62,5 @@ _KNOWN = (
 
 
 def reasoning_markers(template: str) -> ReasoningMarkers | None:
-    """Those that a template has; None for a model that does not think aloud."""
+    """Return the markers that a template has; None for a model that does not reason."""
     return next((known for known in _KNOWN if known.stand_in(template)), None)

@@ -49,7 +49,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class ReplyFormat:
-    """What to look for in an answer.
+    """Parts to look for in an answer.
 
     Attributes:
         reasoning: the markers of thoughts, if the model thinks aloud.
@@ -135,11 +135,11 @@ class ReplyParser:
         return self._form.layout is not None
 
     def push(self, text: str) -> Reply:
-        """What became certain with this text."""
+        """Read more text, and return the part of the reply that became certain with it."""
         return self._read(text, final=False)
 
     def finish(self, *, cut: bool = False) -> Reply:
-        """What was held back. Nothing may be pushed after this.
+        """Return the part of the reply that was held back. Nothing may be pushed after this.
 
         ``cut``: the answer did not end by itself; then a call or a marker that is not whole is no content.
         """

@@ -92,7 +92,7 @@ class SandboxedTemplate:
 
 
 class _Refusal(jinja2.TemplateError):
-    """What a template raises by ``raise_exception``."""
+    """Error that a template raises by ``raise_exception``."""
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -252,7 +252,7 @@ def _tojson(
 
 
 def _listed(value: object) -> list[Any]:
-    """What ``map`` and ``select`` give, which llama.cpp's templates write as a list."""
+    """Return the results of ``map`` and ``select`` as a list, as llama.cpp's templates write them."""
     if isinstance(value, Iterator):
         return list(cast(Iterator[Any], value))
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

@@ -53,7 +53,7 @@ TRANSCRIPT = """\
 {%- endfor -%}
 {%- if add_generation_prompt %}Assistant:{% endif -%}
 """
-"""What a base model gets."""
+"""Chat template of base models."""
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _MORE_TEMPLATES = "additional_chat_templates/"
@@ -139,12 +139,14 @@ class ChatTemplate:
         return plain.with_messages(described(plain, tools)), HERMES
 
     def capabilities(self, conversation: Conversation | None = None) -> TemplateCapabilities:
-        """What the template reads, in conversations with tools if that one has them; found out once."""
+        """Return the parts of a conversation that the template reads, with tools if ``conversation`` has them; found
+        once."""
         asked = conversation or Conversation([{"role": "user", "content": ""}])
         return self._program(asked).capabilities(with_tools=bool(asked.tools))
 
     def describe(self) -> dict[str, Any]:
-        """What each template reads, without tools and with them, as ``edgegen info --json`` and ``/props`` show it."""
+        """Describe what each template reads, without and with tools, as ``edgegen info --json`` and ``/props`` show
+        it."""
         hello = [{"role": "user", "content": "Hello"}]
         found = dict[str, Any]()
         for name in self.names:
@@ -241,7 +243,7 @@ class ChatTemplate:
         return tokenizer.frame(ids) if self.is_fallback else ids  # a transcript is a text like any other
 
     def layout(self, conversation: Conversation) -> AnswerLayout | None:
-        """What this model's answers have beside thoughts and calls; None where there is nothing else."""
+        """Return the parts of this model's answers beside thoughts and calls; None where there are no others."""
         return answer_layout(self._source(conversation))
 
     def ends_of_answer(
@@ -453,7 +455,7 @@ class _Program:
 
     @cached_property
     def _no_tools(self) -> list[Any] | None:
-        """What the template is given for no tools: None, or an empty list where it fails on None."""
+        """Value of ``tools`` where there are none: None, or an empty list where the template fails on None."""
         hello = Conversation([{"role": "user", "content": "Hello"}])
         for tools in (None, list[Any]()):
             try:

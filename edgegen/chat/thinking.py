@@ -11,11 +11,11 @@ from edgegen.errors import ConversationError
 from edgegen.options.table import EFFORTS
 
 SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning", "think")
-"""What templates call the variable that is true or false."""
+"""Names that templates have for the variable that is true or false."""
 
 _EFFORT, _BUDGET = "reasoning_effort", "thinking_budget"
 _USUAL_EFFORTS = ("low", "medium", "high")
-"""Those of a template that shows any text as the level, and names none: gpt-oss's."""
+"""Levels of a template that shows any text as the level, and names none: those of gpt-oss."""
 
 _THINK, _DO_NOT = "/think", "/no_think"
 _PROBE = "Xyzzy plugh"
@@ -27,7 +27,7 @@ Probe = Callable[[Mapping[str, Any], str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ThinkingSwitch:
-    """What a template can be told of thinking.
+    """Ways in which a template switches and limits thinking.
 
     Attributes:
         on: the variables that switch it on; None where no variable does.

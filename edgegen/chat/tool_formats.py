@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 BodyKind = Literal["object", "list", "keyed", "named", "functions", "pairs", "python", "braces"]
-"""What stands between the markers of a call.
+"""Form of a call between its markers.
 
 ``object``: JSON of name and arguments. ``list``: a JSON list of these. ``keyed``: a JSON list of ``{"name": {…}}``.
 ``named``: the name, ``separator``, the arguments as JSON. ``functions``:

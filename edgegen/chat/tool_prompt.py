@@ -44,7 +44,7 @@ def as_text(message: Message, style: ToolFormat, *, results: bool = True) -> Mes
 
 
 def result_text(result: str) -> str:
-    """What a tool has answered, for a template that knows no such role."""
+    """Return a tool's result as text, for a template that knows no such role."""
     return f"<tool_response>\n{result}\n</tool_response>"
 
 

@@ -37,7 +37,8 @@ class CallStream:
         self._steps = self._section()
 
     def read(self, text: str) -> tuple[list[ToolCallDelta], list[ToolCall]]:
-        """What became known with the last of ``text``, which begins with the opening marker."""
+        """Return the deltas and calls that became known with the last of ``text``, which begins with the opening
+        marker."""
         self._text, self._deltas, self._calls = text, [], []
         next(self._steps, None)
         return self._deltas, self._calls

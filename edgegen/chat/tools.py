@@ -235,7 +235,7 @@ def _described(text: str | None, where: str) -> dict[str, Any]:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """What a function does, and the description of each parameter in a section ``Args:``."""
+    """Split a docstring into the function's description and the descriptions of parameters in a section ``Args:``."""
     summary, texts = list[str](), dict[str, str]()
     section, name, indent = "", "", 0
     for line in text.splitlines():

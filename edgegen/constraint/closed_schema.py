@@ -51,12 +51,12 @@ def closed(schema: Schema) -> Schema:
 
 
 class _ByNameError(Exception):
-    """What a reference leads to is told by a name, beside other keywords."""
+    """The target of a reference is named otherwise than by a path, beside other keywords."""
 
 
 @dataclass(frozen=True)
 class _Said:
-    """What keywords say of one object.
+    """Properties of one object, as keywords have them.
 
     Attributes:
         names: those of ``properties``, in order.
@@ -221,7 +221,7 @@ class _Closer:
         return f"open-{n}"
 
     def _own(self, node: Schema) -> _Said:
-        """What ``node`` says beside its parts."""
+        """Return what ``node`` itself states, without its parts."""
         if "$ref" in node and self._reference_alone:
             return _NOTHING
         properties, patterns, required = (node.get(key) for key in ("properties", "patternProperties", "required"))
@@ -236,7 +236,7 @@ class _Closer:
         )
 
     def _fixed(self, node: Schema) -> _Said:
-        """What holds whichever branches are chosen; names in the order of the keywords."""
+        """Return what holds whichever branches are chosen; names in the order of the keywords."""
         said = _NOTHING
         for keyword in node:
             if keyword == "properties":
@@ -248,7 +248,7 @@ class _Closer:
         return said + self._own(node)
 
     def _said(self, node: Schema) -> _Said:
-        """What ``node`` says, with the names of all branches."""
+        """Return what ``node`` states, with the names of all branches."""
         branches = [self._said(branch) for keyword in _EITHER for branch in self._children(node, keyword)]
         return sum(map(_listed, branches), self._fixed(node))
 

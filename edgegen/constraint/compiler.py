@@ -23,7 +23,7 @@ _MOST_STATES = 50_000
 MOST_COMPILED_BYTES = 256 << 20
 """Of the compiled grammars that are kept for a vocabulary, as far as can be estimated."""
 _BYTES_OF_ONE, _BYTES_OF_CHARACTER = 1 << 20, 500
-"""What one takes, and each character of its source: 190 for schemas, 450 for many short alternatives."""
+"""Bytes of one constraint, and of each character of its source: 190 for schemas, 450 for many short alternatives."""
 
 
 class CompiledConstraint:
@@ -132,5 +132,5 @@ class ConstraintCompiler:
 
 
 def _cut(complaint: str) -> str:
-    """What is long, without its middle: it may quote all of a constraint."""
+    """Shorten a long complaint by its middle: it may quote all of a constraint."""
     return complaint if len(complaint) <= 2 * _QUOTED else f"{complaint[:_QUOTED]} … {complaint[-_QUOTED:]}"

@@ -44,11 +44,11 @@ def line_break(levels: int) -> str:
 
 
 class Constraint(Protocol):
-    """What a text must be; compared and hashed by what it says."""
+    """Rule that a text must follow; compared and hashed by its content."""
 
     @property
     def name(self) -> str:
-        """What messages call it, with an article."""
+        """Name in messages, with an article."""
         ...
 
     def source(self) -> str:
@@ -60,7 +60,7 @@ class Constraint(Protocol):
         ...
 
     def explain(self, complaint: str) -> str:
-        """What llguidance complained of, in words of this constraint."""
+        """Restate a complaint of llguidance in words of this constraint."""
         ...
 
 

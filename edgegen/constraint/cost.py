@@ -388,7 +388,7 @@ class _SchemaShape:
         return self._known.get(id(node), 0.0)
 
     def _lengths(self, node: Mapping[str, Any]) -> Iterator[Length]:
-        """What each keyword alone asks for."""
+        """Yield the length that each keyword alone asks for."""
         if "const" in node:
             yield self._counts.forced(float(len(json.dumps(node["const"], ensure_ascii=False))))
         for value in _listed(node.get("enum")):
@@ -420,7 +420,7 @@ class _SchemaShape:
         return self._counts.forced(total)
 
     def _target(self, reference: object) -> object:
-        """What a reference into this schema leads to; None where it is none of those."""
+        """Return the target of a reference into this schema; None where it is no such reference."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         node: object = self._schema

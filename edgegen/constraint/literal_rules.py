@@ -179,7 +179,7 @@ class _Schema:
         return _Schema(self._tool, schema, self._root, f"{self._where}.{key}".lstrip("."), self._level + 1)
 
     def referred(self) -> "_Schema":
-        """What ``$ref`` refers to."""
+        """Return the schema that ``$ref`` refers to."""
         reference, found = str(self.schema["$ref"]), cast(Any, self._root)
         for part in reference.removeprefix("#/").split("/"):
             found = cast(Any, found).get(part) if isinstance(found, Mapping) else None
@@ -189,7 +189,7 @@ class _Schema:
         return self._at_this_place(found)
 
     def values(self) -> list[Any]:
-        """Those that the schema names."""
+        """Return the values that the schema names."""
         if "const" in self.schema:
             self.refuse_all_but({"const", "type"})
             return [self.schema["const"]]

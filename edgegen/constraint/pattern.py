@@ -14,7 +14,7 @@ _TOKEN = re.compile(
 _OUTSIDE_CLASS = {".": r"[^\n\r\x{2028}\x{2029}]", r"\S": r"[^\s\x{FEFF}]"}
 _IN_CLASS = {"[": r"\[", "&": r"\&", "~": r"\~"}
 _IN_NEGATED_CLASS = _IN_CLASS | {r"\s": r"\s\x{FEFF}"}
-"""What ECMA-262 means by these tokens, where llguidance means something else."""
+"""Classes that ECMA-262 means by these tokens, where llguidance means others."""
 
 
 def control_character(text: str) -> str | None:

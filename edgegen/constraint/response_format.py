@@ -25,7 +25,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 """Types, and the keys beside them at which a server has the schema, the expression or the grammar."""
 
 _ABOUT = ("name", "description", "strict")
-"""What may be said about a schema. It is enforced whether it is strict or not."""
+"""Keys that may stand beside a schema. It is enforced whether it is strict or not."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -73,7 +73,7 @@ def read_response_format(value: object, whitespace: Whitespace = "compact") -> C
 
 
 def schema_problems(where: str, about: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the ``name``, the ``description`` and ``strict``, which stand beside a schema."""
+    """Return the problems of the ``name``, the ``description`` and ``strict``, which stand beside a schema."""
     problems = list[str]()
     name, description, strict = map(about.get, _ABOUT)
     if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
@@ -132,7 +132,7 @@ def _content(asked: Mapping[str, Any], kind: str, problems: list[str]) -> Any:
 
 
 def _what(kind: str, key: str) -> str:
-    """What belongs into a ``response_format`` of this type, and where."""
+    """Say what belongs into a ``response_format`` of this type, and where."""
     if kind == "json_schema":
         return f"the schema at [{key!r}]['schema']"
     return f"the {'schema' if kind == 'json' else 'regular expression' if kind == 'regex' else 'grammar'} at [{key!r}]"

@@ -9,7 +9,7 @@ from edgegen.sampling import Candidates, LogitsContext
 
 
 class _Watcher(Protocol):
-    """What is used of ``TextWatcher``."""
+    """Part of ``TextWatcher`` that is used here."""
 
     def watch(self, new_ids: Sequence[int]) -> StopMatch | None: ...
     def finish(self) -> StopMatch | None: ...

@@ -159,7 +159,7 @@ def _has_name(node: object) -> bool:
 
 
 def _referred(node: object, root: object) -> Iterator[object]:
-    """What the references of an object lead to; None where that is told otherwise than by a path."""
+    """Yield the targets of an object's references; None for one that is named otherwise than by a path."""
     if isinstance(node, dict):
         for reference in map(cast(dict[str, object], node).get, _REFERENCES):
             if isinstance(reference, str):
@@ -168,7 +168,7 @@ def _referred(node: object, root: object) -> Iterator[object]:
 
 
 def target_of(root: object, reference: str) -> object:
-    """What a reference by a path (``#/…``) leads to; None where nothing is there, or it is told otherwise."""
+    """Return the target of a reference by a path (``#/…``); None where nothing is there, or it is no path."""
     path = unquote(reference)
     if path == "#":
         return root

@@ -123,7 +123,7 @@ def _simplify(part: Schema) -> None:
 
 
 def _target(branch: Any, root: Schema) -> Any:
-    """What a branch that is but a reference into the schema refers to; any other branch as it is."""
+    """Return the target of a branch that is but a reference into the schema; any other branch as it is."""
     reference = _keywords(branch).get("$ref")
     if not isinstance(reference, str) or len(branch) != 1 or not re.fullmatch(r"#(/[^/~%]+)+", reference):
         return branch

@@ -92,7 +92,7 @@ class ConstraintState:
         return bits
 
     def apply(self, candidates: Candidates) -> Candidates:
-        """Those of ``candidates`` that may come next.
+        """Return the candidates that may come next.
 
         Raises:
             ConstraintError: no token is allowed, or the grammar got too complex here.

@@ -74,7 +74,7 @@ def read_structured_output(given: Mapping[str, Any], whitespace: Whitespace = "c
 
 
 def _asked(kind: str, value: object) -> tuple[str, object]:
-    """What a parameter asks for, to compare: a schema may be JSON or its text."""
+    """Return kind and value of a parameter in a form to compare: a schema may be JSON or its text."""
     if kind != "json" or not isinstance(value, str):
         return kind, value
     try:

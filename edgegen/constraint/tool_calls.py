@@ -110,7 +110,7 @@ class _Writer:
         return f"{self._thoughts()} {calls}"
 
     def _section(self) -> str:
-        """What stands after an opening marker."""
+        """Return the expression of the text after an opening marker."""
         style = self._style
         if style.body in ("list", "keyed", "python"):
             more = f'("," {self._space} body){self._more}' if self._several else ""
@@ -127,7 +127,8 @@ class _Writer:
         return f'("; " body){self._more}' if self._several else ""
 
     def _thoughts(self) -> str:
-        """What may come before the calls of a model that thinks aloud, or must where the prompt has begun it."""
+        """Return the expression of the thoughts that may come before the calls of a model that reasons; they must where
+        the prompt has begun them."""
         markers = self._form.reasoning
         if markers is None:
             return ""

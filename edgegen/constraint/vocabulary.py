@@ -16,7 +16,7 @@ _LOOK_AHEAD = 1024
 
 
 class ConstraintVocabulary:
-    """What llguidance asks of a tokenizer; its names are llguidance's.
+    """Interface that llguidance asks of a tokenizer; its names are llguidance's.
 
     Special tokens are no text, and neither are the ids with which a model pads its vocabulary beyond the
     tokenizer's. The end-of-sequence id given here is one more than there are: real ones are the business of

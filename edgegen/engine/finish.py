@@ -21,7 +21,7 @@ StopRule = Literal[
 
 
 class StopMatch(NamedTuple):
-    """What ended a sequence.
+    """Cause of the end of a sequence.
 
     ``matched``: the token id, the text that a stop string or expression matched, or the name of the caller's function;
     ``rule``: the option that applied, None if none did.

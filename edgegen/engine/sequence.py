@@ -62,7 +62,7 @@ class SequenceParams:
 
 @dataclass(slots=True, eq=False)
 class KVState:
-    """What the KV cache has of a sequence.
+    """State of the KV cache for one sequence.
 
     Attributes:
         cached: how many of the sequence's ids are in the KV cache.
@@ -262,7 +262,7 @@ class Sequence:
 
 
 class Update(NamedTuple):
-    """What a step did to one sequence: the ids it appended, perhaps its end."""
+    """Result of a step for one sequence: the ids it appended, perhaps its end."""
 
     sequence: Sequence
     new_ids: tuple[int, ...]

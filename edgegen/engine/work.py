@@ -62,7 +62,7 @@ class Failure(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What to run next: one token of many sequences, then several tokens of one.
+    """Work to run next: one token of many sequences, then several tokens of one.
 
     ``is_awaited``: whether sequences past their prompts wait for the end of a chunk of another's.
     """

@@ -50,7 +50,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Records(Generic[Item]):
-    """What JSON lines hold.
+    """Contents of JSON lines.
 
     Attributes:
         items: one for each line that is not blank.
@@ -166,7 +166,7 @@ class _Record:
         return value
 
     def _value(self, names: tuple[str, ...]) -> Any:
-        """What stands under one of ``names``; ``_MISSING`` where it is not just one."""
+        """Return the value under one of ``names``; ``_MISSING`` where not just one is there."""
         found = [name for name in names if name in self._content]
         if len(found) == 1:
             return self._content[found[0]]

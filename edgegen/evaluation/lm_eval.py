@@ -14,7 +14,7 @@ from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 
 NAME = "edgegen"
-"""What the harness calls the model."""
+"""Name of the model in the harness."""
 
 
 def register() -> type[Any]:

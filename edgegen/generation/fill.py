@@ -17,7 +17,7 @@ SantaCoder's, Code Llama's, DeepSeek's."""
 
 
 def fill_tokens(known: Container[str]) -> tuple[str, str, str] | None:
-    """Those of a vocabulary, if it has them; models with others cannot fill in."""
+    """Return the fill-in-the-middle tokens of a vocabulary; None if it has none, as such models cannot fill in."""
     return next((tokens for tokens in _FILLS if all(token in known for token in tokens)), None)
 
 

@@ -116,7 +116,7 @@ class PromptEncoder:
         return text, None if text.encode() == spelled else spelled
 
     def control_ids(self, texts: Iterable[str]) -> dict[str, int]:
-        """Those of ``texts`` that are special tokens, with their ids."""
+        """Return the ids of those ``texts`` that are special tokens, by text."""
         if self.tokenizer is None:
             return {}
         special = {token.content: n for n, token in self.tokenizer.added_tokens.items() if token.special}

@@ -30,7 +30,7 @@ class Answer:
     chunks: list[GenerationChunk] = field(default_factory=list[GenerationChunk])
 
     def chunk(self, update: Update, index: int) -> GenerationChunk:
-        """What ``update`` adds."""
+        """Return the chunk that ``update`` adds."""
         sequence = self.sequence
         if sequence.finish is not None and sequence.finish.reason in ("length", "time"):
             # What the end releases may turn out to hold a stop string.
@@ -48,7 +48,7 @@ class Answer:
         return GenerationChunk(text, update.new_ids, ended, index, logprobs, reply=reply)
 
     def _logprobs(self, *, ended: bool) -> "tuple[TokenLogprob, ...]":
-        """Those of the tokens whose text is shown now, where some may never be."""
+        """Return the log-probabilities of tokens whose text is shown now, where the text of some may never be."""
         entries = self.recorder.take() if self.recorder else ()
         if self.shown is None:
             return entries
@@ -190,7 +190,7 @@ class Request:
 
 
 def _joined(chunks: Iterable[GenerationChunk]) -> "Reply":
-    """What an answer says, of which each chunk has a piece."""
+    """Join the pieces of an answer, of which each chunk has one."""
     from edgegen.chat.reply import Reply
 
     return sum((chunk.reply for chunk in chunks if chunk.reply), Reply())

@@ -238,7 +238,8 @@ class RequestBuilder:
             return None
 
     def _thinking_budget(self, options: GenerationOptions, form: ReplyFormat | None) -> ThinkingBudget | None:
-        """What ends the thoughts of one answer at their limit; None where there is no limit, or are no thoughts."""
+        """Return the processor that ends the thoughts of one answer at their limit; None without a limit or without
+        thoughts."""
         tokenizer = self._tokenizer
         if options.max_thinking_tokens is None or form is None or form.reasoning is None or tokenizer is None:
             return None
@@ -425,7 +426,7 @@ class RequestBuilder:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Plan:
-    """What all sequences of one request have in common.
+    """Parameters that all sequences of one request share.
 
     Attributes:
         negative: the ids of the negative prompt; empty without guidance.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def answer_record(result: "GenerationResult") -> dict[str, Any]:
-    """What an answer is, and nothing of how it was come by; of what may be asked for, only what was."""
+    """Return the answer itself, without how it was computed; of optional parts, only those that were asked for."""
     record: dict[str, Any] = {
         "text": result.text,
         "token_ids": result.token_ids,

@@ -32,7 +32,7 @@ class Timings:
 
     @property
     def prompt_tokens_per_second(self) -> float:
-        """Those that were computed, over the time they took."""
+        """Computed tokens of the prompt over the time they took."""
         return (self.prompt_tokens - self.cached_tokens) / self.prompt_seconds if self.prompt_seconds else 0.0
 
     @property
@@ -60,7 +60,7 @@ class PromptProgress:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class GeneratedText:
-    """What an answer and each piece of its stream have.
+    """Fields that an answer and each piece of its stream share.
 
     Attributes:
         text: as the model wrote it.
@@ -74,12 +74,12 @@ class GeneratedText:
 
     @property
     def content(self) -> str:
-        """What is said to the user: the text without reasoning and tool calls."""
+        """Text for the user: the text without reasoning and tool calls."""
         return self.text if self.reply is None else self.reply.content
 
     @property
     def reasoning_content(self) -> str:
-        """What a model that thinks aloud thinks; empty for others."""
+        """Reasoning of a model that reasons; empty for others."""
         return "" if self.reply is None else self.reply.reasoning_content
 
     @property
@@ -111,7 +111,7 @@ class GenerationChunk(GeneratedText):
 
     @property
     def tool_call_deltas(self) -> "tuple[ToolCallDelta, ...]":
-        """What this chunk adds to each tool call; joined, the deltas of a call are its ``arguments_json``."""
+        """Parts of tool calls that this chunk adds; joined, the deltas of a call are its ``arguments_json``."""
         return () if self.reply is None else self.reply.tool_call_deltas
 
 

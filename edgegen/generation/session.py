@@ -203,7 +203,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What a file says beside its tensors."""
+    """Contents of a file beside its tensors."""
 
     ids: int
     answer_start: int

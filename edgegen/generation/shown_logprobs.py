@@ -29,7 +29,7 @@ class ShownLogprobs:
         self._read = ends[-1] if ends else 0
 
     def push(self, entries: Sequence[TokenLogprob], ends: Sequence[int], shown: int) -> tuple[TokenLogprob, ...]:
-        """Those whose text is ``shown``, after ``entries``, which end at ``ends``."""
+        """Return the entries whose text is ``shown``, after adding ``entries``, which end at ``ends``."""
         for entry, end in zip(entries, ends, strict=True):
             self._held.append(_Placed(entry, self._read, end))
             self._read = end

@@ -86,7 +86,7 @@ class TextStream(Iterator[GenerationChunk], AsyncIterator[GenerationChunk]):
 
     @property
     def prompt_tokens(self) -> int:
-        """Those of the prompt, known before the first chunk."""
+        """Number of tokens of the prompt, known before the first chunk."""
         return self._request.prompt_tokens
 
     @property

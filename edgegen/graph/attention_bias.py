@@ -1,4 +1,4 @@
-"""What an attention adds to the score of each key: how large such biases of a graph are."""
+"""Biases that an attention adds to the score of each key, and how large a graph's are."""
 
 from typing import NamedTuple
 

@@ -135,7 +135,8 @@ class _Message:
 
 
 def graph_problems(graph: bytes, files: Mapping[str, int]) -> list[str]:
-    """What is wrong with a serialized ONNX model, a few words each; ``files``: bytes of those its tensors may lie in.
+    """Return the problems of a serialized ONNX model, a few words each; ``files``: sizes in bytes of the files its
+    tensors may lie in.
 
     Sizes are computed before anything is made of them, and one pass is made over the bytes.
     """
@@ -172,7 +173,7 @@ def _problems(graph: bytes, files: Mapping[str, int]) -> Iterator[str]:
 
 
 def _read_values(body: _Message) -> None:
-    """What a graph says of its inputs, its outputs and the values between."""
+    """Check a graph's inputs, its outputs and the values between."""
     for number in (11, 12, 13):
         for message in body.texts.get(number, []):
             value = _Message.read(message, "a value", _VALUE_INFO)
@@ -212,7 +213,7 @@ def _node_problems(message: bytes, constants: dict[str, list[int]], *, repeats: 
 
 
 def _tensor_problem(tensor: _Message, files: Mapping[str, int]) -> str | None:
-    """What is wrong with the size of a tensor, or with where it lies."""
+    """Return the problem of a tensor's size, or of where it lies; None if there is none."""
     if _count(tensor, 1, 0) > _MOST_AXES:
         return f"of more than {_MOST_AXES} axes"
     sizes, kind = tensor.numbers(1), tensor.numbers(2)

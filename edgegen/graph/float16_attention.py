@@ -73,7 +73,7 @@ def _cached(node: bytes) -> list[bytes]:
 
 
 def _nodes(node: bytes, halves: dict[bytes, bytes]) -> Iterator[bytes]:
-    """What stands in the place of ``node``; ``halves``: what there is in float16 already, by its float32."""
+    """Yield the nodes that replace ``node``; ``halves``: values there already in float16, by their float32 names."""
     kind, inputs, outputs = next(values(node, _OP_TYPE)), [*values(node, _INPUT)], [*values(node, _OUTPUT)]
     if kind == b"GroupQueryAttention":
         for place in _HALVED:

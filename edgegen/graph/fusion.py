@@ -107,7 +107,8 @@ def _is_step(node: GraphNode) -> bool:
 
 
 def _skipped(norm: GraphNode, value: bytes) -> bytes:
-    """What a norm adds to ``value`` (empty: to its first input); a sum has no order. Empty if it adds nothing."""
+    """Return the value that a norm adds to ``value`` (empty: to its first input); a sum has no order. Empty if it adds
+    none."""
     x, skip = norm.inputs[0], [*norm.inputs, b"", b"", b""][3]
     return x if skip and skip == value else skip
 

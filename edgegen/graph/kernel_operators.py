@@ -70,7 +70,7 @@ NARROW = (2, 3)
 _NARROW_BLOCK = 32
 
 _ALWAYS_THE_SAME = 2
-"""So many experts of a token: of two numbers the order changes nothing."""
+"""Most experts per token whose order changes nothing: a sum of two numbers has the same bits in either order."""
 
 
 _STOCK_ATTENTION = field(4, b"GroupQueryAttention")
@@ -301,7 +301,7 @@ def _without_unused_casts(nodes: Sequence[GraphNode | None], results: Iterable[b
 
 
 def _unused(nodes: Iterable[GraphNode | None], names: Collection[bytes]) -> frozenset[bytes]:
-    """Those initializers of ``names`` that no node reads any more."""
+    """Return the initializers of ``names`` that no node reads any more."""
     if not names:
         return frozenset()
     return frozenset(names) - {name for node in nodes if node for name in node.inputs}

@@ -22,11 +22,11 @@ _PRODUCTS = frozenset({b"MatMulNBits", b"FusedMatMul"})
 """Operators of linear layers; the matrix is their second input."""
 
 MATRIX = ".weight"
-"""What the names of matrices in the graphs end with."""
+"""End of the names of matrices in the graphs."""
 
 
 class Factors(NamedTuple):
-    """What is added to a product with a matrix [n, k]: that with ``a`` [k, r] and then ``b`` [r, n], both float32."""
+    """Factors of what is added to a product with a matrix [n, k]: ``a`` [k, r] and then ``b`` [r, n], both float32."""
 
     a: NDArray[np.float32]
     b: NDArray[np.float32]
@@ -103,7 +103,7 @@ def _with_branches(body: bytes, adapter: LowRank, found: set[str]) -> Iterator[b
 
 
 def _casts(nodes: list[GraphNode]) -> dict[bytes, bytes]:
-    """What each cast widens, by its output."""
+    """Return the input of each cast, by its output."""
     return {node.outputs[0]: node.inputs[0] for node in nodes if node.op_type == b"Cast"}
 
 

@@ -101,7 +101,7 @@ def real_attribute(name: bytes, value: float) -> bytes:
 
 
 def text_of(attribute: bytes) -> bytes:
-    """What an ``AttributeProto`` of a text holds; nothing where it is another one."""
+    """Return the text of an ``AttributeProto``; empty where it holds no text."""
     return next(values(attribute, _ATTRIBUTE_TEXT), b"")
 
 

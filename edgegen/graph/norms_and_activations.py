@@ -19,7 +19,7 @@ _NORMS = {
     b"SkipLayerNormalization": ("x skip weight bias skip_bias", 1),
     b"SkipSimplifiedLayerNormalization": ("x skip weight skip_bias", 0),
 }
-"""What the inputs are, and whether the mean is taken off."""
+"""Names of the inputs, and 1 where the mean is subtracted."""
 
 _ONE, _LAST_AXIS = b"\x15\x00\x00\x80\x3f", (1 << 64) - 1
 """As protocol buffers have an attribute of 1.0, and -1."""

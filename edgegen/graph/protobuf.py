@@ -10,18 +10,18 @@ Edit = Callable[[bytes], bytes]
 
 
 def values(message: bytes, number: int) -> Iterator[bytes]:
-    """What the fields ``number`` hold, which are bytes."""
+    """Yield the payloads of the fields ``number``, which are bytes."""
     return (payload for found, payload, _ in fields(message) if found == number)
 
 
 def integer_value(message: bytes, number: int) -> int | None:
-    """What the last field ``number`` holds, which is an integer; None if it is absent."""
+    """Return the value of the last field ``number``, an integer; None if it is absent."""
     found = [whole for at, _, whole in fields(message) if at == number]
     return integer(found[-1]) if found else None
 
 
 def integer(whole: bytes) -> int:
-    """What a whole field holds, which is an integer; a negative one is 2⁶⁴ more."""
+    """Return the integer of a whole field; a negative one is 2⁶⁴ more."""
     return _varint(whole, _varint(whole, 0)[1])[0]
 
 

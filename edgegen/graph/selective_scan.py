@@ -36,7 +36,7 @@ def _rate(body: bytes) -> bytes:
         return b""
 
     def taken(name: bytes, op_type: bytes, count: int = 2) -> Sequence[bytes]:
-        """What the node that makes ``name`` takes; nothing where it is another one."""
+        """Return the inputs of the node that makes ``name``; empty names where it is another kind of node."""
         node = made.get(name)
         fits = node is not None and node.op_type == op_type and len(node.inputs) == count and not node.attributes
         return node.inputs if node is not None and fits else [b""] * count

@@ -10,7 +10,7 @@ from edgegen.graph.node import GraphNode, integer_attribute
 _STEPS, _LEAST, _ONE = (struct.pack("<f", value) for value in (127.0, 1e-5, 1.0))
 _LAST_AXIS, _ZERO = struct.pack("<q", -1), bytes([128])
 _VALUES = b"".join(struct.pack("<4b", *((byte >> 2 * i & 3) - 2 for i in range(4))) for byte in range(256))
-"""What each byte of codes stands for."""
+"""Values of each byte of codes."""
 
 
 class _Ternary(NamedTuple):

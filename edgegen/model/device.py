@@ -213,7 +213,7 @@ _WARNING, _FATAL = 2, 4
 
 
 def _missing() -> str:
-    """What CUDA's provider, which ONNX Runtime leaves out without an error, is in want of."""
+    """Say what CUDA's provider, which ONNX Runtime leaves out without an error, is missing."""
     folder, cuda = Path(ort.__file__).parent / "capi", "onnxruntime_providers_cuda"
     library = folder / (f"{cuda}.dll" if sys.platform == "win32" else f"lib{cuda}.so")
     try:

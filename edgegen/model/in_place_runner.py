@@ -23,7 +23,8 @@ last tokens alone, and [rows, tokens, size] of a decode."""
 
 
 class _Outputs(NamedTuple):
-    """What a graph is run for: the logits of ``every`` token or of the last one, with ``hidden`` states or without."""
+    """Outputs that a graph is run for: the logits of ``every`` token or of the last one, with ``hidden`` states or
+    without."""
 
     every: bool
     hidden: bool

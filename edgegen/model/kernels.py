@@ -30,7 +30,7 @@ def runs_kernels(choice: Literal["auto", "stock"]) -> bool:
 
 
 def _instruction_set() -> str:
-    """What the library has kernels for on this processor; empty where the library cannot be loaded."""
+    """Return the instruction set that the library's kernels use on this processor; empty where it cannot be loaded."""
     try:
         name = ctypes.CDLL(str(_LIBRARY)).edgegen_kernels_name
     except (OSError, AttributeError):
@@ -64,7 +64,8 @@ def cannot_keep_int4(graph: str, *, wanted: bool) -> str:
 
 
 def describe_kernels(*, wanted: bool = True) -> str:
-    """What computes matrices in this process, in a few words: our kernels for this processor, or stock operators.
+    """Describe in a few words what computes matrices in this process: our kernels for this processor, or stock
+    operators.
 
     ``wanted``: whether ours may.
     """

@@ -65,7 +65,7 @@ class KVSnapshot:
 
 
 def snapshot_problem(snapshot: KVSnapshot, spec: KVSpec, dtype: str) -> str | None:
-    """What ``snapshot`` has that one of a cache of ``spec``, whose arrays are ``dtype``, has not; None if it fits."""
+    """Say how ``snapshot`` differs from one of a cache of ``spec``, whose arrays are ``dtype``; None if it fits."""
     length, bases = snapshot.length, snapshot.bases
     if bases.keys() != spec.classes.keys() or not all(0 <= base <= length for base in bases.values()):
         return "its KV cache begins elsewhere"

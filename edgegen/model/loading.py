@@ -91,7 +91,7 @@ class Background(Generic[_T]):
         self._thread.join(seconds)
 
     def result(self) -> _T:
-        """What was made; waits for it, and raises what ``make`` raised."""
+        """Wait for the result and return it; raise what ``make`` raised."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -38,7 +38,7 @@ from edgegen.system import cores, has_vnni, physical_cores, read_regular
 Array = NDArray[Any]
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
-"""What runs graphs on a GPU, where ONNX Runtime was built for one."""
+"""Execution provider that runs graphs on a GPU, where ONNX Runtime was built for one."""
 
 
 class Buffer:

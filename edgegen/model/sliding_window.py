@@ -44,7 +44,8 @@ class SlidingWindow(NamedTuple):
 
 
 def window_step(dtype: KVDtype, head_dims: Iterable[int], l2_cache: int | None, *, kernels: bool) -> int:
-    """What bases are multiples of, for layers with heads of these sizes, on a machine with ``l2_cache`` bytes of it.
+    """Return the number that bases are multiples of, for layers with heads of these sizes, on a machine with
+    ``l2_cache`` bytes of second-level cache.
 
     Keys are summed block by block: a base that is no multiple of a block would give other bits than one that is.
     ``kernels``: ours, which join parts of 256 keys, compute all attention. The blocks of ONNX Runtime's operator (1.31,

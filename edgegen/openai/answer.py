@@ -23,7 +23,7 @@ def chat_completion(result: GenerationResult) -> dict[str, Any]:
 
 
 def _message(choice: GenerationResult) -> dict[str, Any]:
-    """What the assistant says; content is null where it only has tools called."""
+    """Return the assistant's message; content is null where it only has tools called."""
     message: dict[str, Any] = {"role": "assistant", "content": choice.content, "refusal": None}
     if choice.reasoning_content:
         message["reasoning_content"] = choice.reasoning_content
@@ -62,7 +62,7 @@ def usage(result: GenerationResult, tokens: int) -> dict[str, int]:
 
 
 def chat_logprobs(entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
-    """Those of a chat completion."""
+    """Return the log-probabilities of a chat completion."""
     if not entries:
         return None
     content = [_spelled(entry) | {"top_logprobs": [_spelled(e) for e in entry.top_logprobs]} for entry in entries]
@@ -88,7 +88,7 @@ class TextOffsets:
 
 
 def text_logprobs(entries: Sequence[TokenLogprob], offsets: TextOffsets | None = None) -> dict[str, Any] | None:
-    """Those of a completion; ``offsets`` goes on where the tokens before have ended."""
+    """Return the log-probabilities of a completion; ``offsets`` goes on where the tokens before have ended."""
     if not entries:
         return None
     offsets = offsets or TextOffsets()

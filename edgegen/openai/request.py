@@ -27,7 +27,7 @@ RENAMED_THINKING = {
     "thinking_budget_tokens": "max_thinking_tokens",
     "reasoning_budget_tokens": "max_thinking_tokens",
 }
-"""What other servers call the options of thinking in chat completions."""
+"""Options of thinking in chat completions, by their names in other servers."""
 
 ASKS_NOTHING = (
     "model",
@@ -76,7 +76,7 @@ def _ends_open(messages: object) -> bool:
 
 
 def settings_of(body: Mapping[str, Any], url: str, problems: list[str]) -> dict[str, Any]:
-    """What a body, whose parameters fit, says beside its prompt or messages, by option.
+    """Read the settings of a body, whose parameters fit, beside its prompt or messages, by option.
 
     Two that say the same are appended to ``problems``. Options that OpenAI's API has not may stand in a body too, under
     their own names.
@@ -131,7 +131,8 @@ UNLIMITED = 2**31 - 1
 
 
 def from_json(name: str, value: Any) -> Any:
-    """What JSON cannot say as it is meant: token ids as keys, minus infinity, whole numbers; and what -1 means.
+    """Convert a value that JSON cannot express: token ids as keys, minus infinity, whole numbers; and the meaning of
+    -1.
 
     A seed of -1 is a random one, and -1 new tokens are as many as there is room for. Where an option is a whole number,
     or a list of these, 40.0 is 40.

@@ -1,4 +1,4 @@
-"""What chat completions and completions take beside prompts and options, as schemas, for the server and for batches."""
+"""Parameters of chat completions and completions beside prompts and options, as schemas, for the server and batches."""
 
 from collections.abc import Mapping
 from typing import Any, cast

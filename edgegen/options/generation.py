@@ -34,7 +34,7 @@ StoppingFunction = Callable[[Any], Any]
 """``function(ids) -> bool``: ids int64 ``[T]`` of prompt and answer, read-only; true ends the text."""
 
 ContextOverflow = Literal["error", "drop_oldest"]
-"""What becomes of a chat that does not fit the context."""
+"""Treatment of a chat that does not fit the context."""
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How hard a model is to think."""
@@ -426,7 +426,7 @@ class GenerationOptions(LogitsSettings):
         return problems
 
     def _speculation_problems(self) -> list[str]:
-        """What speculative decoding does not go with."""
+        """Return the problems of options that speculative decoding does not go with."""
         proposing = [name for name in SPECULATION_OPTIONS if getattr(self, name) is not None]
         others = [
             *(["num_beams"] if self.num_beams > 1 else []),

@@ -26,7 +26,7 @@ _HINTS = {
     "n_threads": "the number of threads is EngineOptions(threads=…)",
     "num_threads": "the number of threads is EngineOptions(threads=…)",
 }
-"""What other libraries have and edgegen does not, or not by that name or in that place, with what to use instead."""
+"""Options of other libraries that edgegen lacks, or has under another name or elsewhere, with what to use instead."""
 
 PLACES: dict[str, str] = {}
 """Where each option belongs; the table of options fills it in."""

@@ -27,7 +27,7 @@ class Kind(ABC):
 
     @abstractmethod
     def problems(self, name: str, value: object) -> list[str]:
-        """What is wrong with ``value``, one sentence each."""
+        """Return the problems of ``value``, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +122,7 @@ class TokenSequences(Kind):
 
 
 class Biases(Kind):
-    """What is added to logits, by token id; by token ids in a row if they are ``sequences``."""
+    """Mapping of token ids, or of token id sequences if ``sequences``, to numbers that are added to logits."""
 
     def __init__(self, *, sequences: bool = False) -> None:
         self.sequences = sequences

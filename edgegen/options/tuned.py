@@ -37,7 +37,8 @@ class TunedOptions:
 
     @classmethod
     def read(cls, bundle: Bundle, source: Source = LOCAL) -> Self | None:
-        """What was stored for a bundle of this content on a machine like this; None if nothing was, or it is broken."""
+        """Read the stored options of a bundle of this content on a machine like this; None if there are none, or they
+        are broken."""
         try:
             told: Any = json.loads(read_regular_text(path_of(bundle, source)))
             problems = list[str]()

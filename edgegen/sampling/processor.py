@@ -10,7 +10,7 @@ from edgegen.sampling.candidates import Candidates
 
 
 class LogitsContext(NamedTuple):
-    """What a processor sees of its sequence. Cheap to make: nothing is copied.
+    """View that a processor has of its sequence. Cheap to make: nothing is copied.
 
     Attributes:
         token_ids: prompt and generated tokens so far; the candidates are for the position after them.

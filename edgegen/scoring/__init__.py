@@ -1,1 +1,1 @@
-"""What a model makes of a given text: scores of continuations, perplexity, and embeddings."""
+"""Scores of given texts: continuations, perplexity, and embeddings."""

@@ -170,7 +170,7 @@ def _common_prefix(a: Ids[int], b: Ids[int]) -> int:
 
 
 def _parts(texts: Ids[ScoredText]) -> Iterator[list[ScoredText]]:
-    """So many at once as there may be rows; those that need none go with the first."""
+    """Yield batches of at most ``_MOST_ROWS`` texts; those that need no row go with the first."""
     rows = [text for text in texts if len(text.sequence.known) > 1]
     rowless = [text for text in texts if len(text.sequence.known) == 1]
     for start in range(0, max(len(rows), 1), _MOST_ROWS):

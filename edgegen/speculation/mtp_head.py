@@ -53,7 +53,7 @@ class MTPHead:
 
 
 Head = MTPHead | CacheHead
-"""What proposes tokens with the weights of a bundle."""
+"""Proposer of tokens that uses the weights of a bundle."""
 
 
 def open_mtp_head(bundle: Bundle, options: EngineOptions, model: Runner[Any], least: int = LEAST_READ) -> Head | None:

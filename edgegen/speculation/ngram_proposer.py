@@ -32,7 +32,7 @@ class NGramProposer:
         self._index = NGramIndex(range(max_ngram_size, LEAST_NGRAM_SIZE - 1, -1))
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
-        """What followed earlier; at the end of the sequence, it is repeated."""
+        """Propose the tokens that followed earlier; at the end of the sequence, they are repeated."""
         return self.propose_in_batch(token_ids, 1)
 
     def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> list[int]:

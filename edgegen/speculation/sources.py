@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what only some models have is imported where it is used
     from edgegen.speculation.mtp_proposer import MTPProposer
 
 Speculate = Literal["auto", "off", "mtp", "lookup", "draft"]
-"""What is to propose tokens; see :class:`EngineOptions`."""
+"""Source of proposed tokens; see :class:`EngineOptions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SpeculationSources:
         prompt_length: int,
         vocab_size: int,
     ) -> tuple[list[Proposer], OnHiddenAt | None]:
-        """Those of one sequence, prompt lookup first; and what is to hear the model's hidden states.
+        """Return the proposers of one sequence, prompt lookup first, and the callback for the model's hidden states.
 
         ``vocab_size``: that of the model's logits.
         """

@@ -20,7 +20,8 @@ class UnreadStates:
         return self.first + self._count
 
     def put(self, first: int, hidden: NDArray[np.float32]) -> None:
-        """Those of the positions from ``first`` on, [tokens, size]. Positions before stay, unless there is a gap."""
+        """Add the states of the positions from ``first`` on, [tokens, size]. Earlier ones stay, unless there is a
+        gap."""
         if not self.first <= first <= self.end:
             self.first = first
         self._count = first - self.first
@@ -36,7 +37,7 @@ class UnreadStates:
             self.take(self.end - LONGEST)
 
     def take(self, end: int) -> NDArray[np.float32]:
-        """Those of the positions before ``end``, [tokens, size], which are forgotten."""
+        """Return the states of the positions before ``end``, [tokens, size], and forget them."""
         taken = end - self.first
         result = self._rows[:taken].copy()
         self._count -= taken

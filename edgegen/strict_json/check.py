@@ -106,7 +106,7 @@ class SchemaCheck:
         self._is_plain = not schema.keys() - {"type", "description", EXPECTED}
 
     def problems(self, value: object) -> list[Problem]:
-        """What does not fit, ``MOST_PROBLEMS`` at most."""
+        """Return what does not fit, ``MOST_PROBLEMS`` at most."""
         found = list[Problem]()
         self._check(value, (), found)
         return found[:MOST_PROBLEMS]
@@ -313,7 +313,7 @@ class SchemaCheck:
         return [*inner, *(value for value in self._values or () if isinstance(value, str))]
 
     def _expected(self) -> str:
-        """What a value may be, in words."""
+        """Describe in words what a value may be."""
         if EXPECTED in self._schema:
             return self._schema[EXPECTED]
         if self._values is not None:

@@ -10,9 +10,9 @@ Schema = Mapping[str, Any]
 """A JSON Schema of the dialect 2020-12, as OpenAPI 3.1 has them."""
 
 ADVICE = "x-advice"
-"""What to do where a value does not fit."""
+"""Key of the advice for a value that does not fit."""
 EXPECTED = "x-expected"
-"""What is expected, in better words than those that the keywords make."""
+"""Key of a description of the expected value, in better words than those made from the keywords."""
 REFUSED = "x-refused"
 """The value is known, and never accepted: why, or what to do."""
 CHECKED_LATER = "x-checked-later"

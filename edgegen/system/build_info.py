@@ -22,7 +22,7 @@ class BuildInfo:
 
     @classmethod
     def read(cls, file: Path = _FILE) -> "BuildInfo | None":
-        """What the build recorded; None where it could not know."""
+        """Read what the build recorded; None where it could not know."""
         try:
             record = json.loads(file.read_text("utf-8"))
             commit, clean = record["commit"], record["clean"]

@@ -79,7 +79,7 @@ def is_in_use(error: OSError) -> bool:
 
 
 def retry_in_use(act: Callable[[], _T], waits: Sequence[float] = _PATIENCE) -> _T:
-    """What ``act``, which renames or removes, returns; it is tried again while another program has the file open.
+    """Call ``act``, which renames or removes, and return its result; try again while another program has the file open.
 
     Raises:
         OSError: of the last attempt.

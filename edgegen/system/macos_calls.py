@@ -13,7 +13,7 @@ _RUSAGE_V2_BYTES = 160
 
 
 def call_macos(question: str) -> bytes | None:
-    """What macOS answers, as :meth:`~edgegen.system.source.Source.call` says; None on other systems."""
+    """Return the answer of macOS, as :meth:`~edgegen.system.source.Source.call` describes it; None on other systems."""
     if sys.platform != "darwin":
         return None
     library = ctypes.CDLL(None)

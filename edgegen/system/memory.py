@@ -61,7 +61,7 @@ def address_space_limit(source: Source = LOCAL) -> int | None:
 
 
 _NO_LIMIT = 1 << 60
-"""What cgroup v1 says without a limit is a little below 2 ** 63."""
+"""Limits from here on mean none: without a limit, cgroup v1 reports a little below 2 ** 63."""
 
 
 def _limit_of(group: Group) -> int | None:
@@ -85,7 +85,7 @@ _LIMITS_OF_JOB = {"process": (0x100, 112), "job": (0x200, 120)}
 
 
 def _job_limits(source: Source) -> dict[str, int]:
-    """What the job lets a process, or all of its processes, commit."""
+    """Return the bytes that the job lets a process, or all of its processes, commit."""
     told = source.call("JobObjectExtendedLimitInformation")
     if told is None or len(told) < 144:
         return {}
@@ -98,7 +98,7 @@ def _job_limits(source: Source) -> dict[str, int]:
 
 
 def _left_in_job(source: Source) -> Iterator[int]:
-    """What may still be committed under each limit of the job."""
+    """Yield the bytes that may still be committed under each limit of the job."""
     for whose, limit in _job_limits(source).items():
         told = source.call("K32GetProcessMemoryInfo" if whose == "process" else "JobObjectMemoryUsageInformation")
         place = 56 if whose == "process" else 0  # PagefileUsage, which is what it has committed; JobMemory

@@ -52,7 +52,7 @@ def processor(source: Source = LOCAL) -> str:
 
 
 def computer(source: Source = LOCAL) -> str | None:
-    """What the computer calls itself, such as ``Raspberry Pi 5 Model B Rev 1.0``; None: it tells nothing."""
+    """Return the computer's own name, such as ``Raspberry Pi 5 Model B Rev 1.0``; None if it reports none."""
     if source.system == "win32":
         parts = [_text(source.call(_WINDOWS_COMPUTER + name)) for name in ("Manufacturer", "ProductName")]
     elif source.system == "darwin":
@@ -152,7 +152,7 @@ _PI_NOW = {
     2: "throttled",
     3: "at its soft limit of temperature",
 }
-"""What bits of a Raspberry Pi's ``get_throttled`` mean; 16 higher is the same at some time since it was started."""
+"""Meanings of bits of a Raspberry Pi's ``get_throttled``; 16 higher is the same at some time since it was started."""
 
 _PI_FILES = ("/sys/devices/platform/soc/soc:firmware/get_throttled", "/sys/devices/platform/soc/soc:firmware/throttled")
 

@@ -18,7 +18,7 @@ _CREATE_NO_WINDOW = 0x08000000
 
 
 class Source(Protocol):
-    """What one machine tells.
+    """Source of facts about one machine.
 
     ``system`` is ``sys.platform``: ``linux``, ``win32`` or ``darwin``. ``machine`` is the architecture, as the system
     writes it: ``x86_64``, ``aarch64``, ``arm64``, ``AMD64``.
@@ -43,7 +43,7 @@ class Source(Protocol):
         ...
 
     def call(self, question: str) -> bytes | None:
-        """What a call of the system gives, as it gives it; None where there is no such call, or it fails.
+        """Return the result of a system call, as the system has it; None where there is no such call, or it fails.
 
         Windows: a function of its API, a class of what a job tells, or a registry value, ``HKLM\\KEY\\VALUE``. macOS:
         the name of a ``sysctl``, or ``host_statistics64`` and ``proc_pid_rusage``. Everywhere: ``nvidia-smi`` and what

@@ -1,4 +1,4 @@
-"""What systemd and a service tell each other: a socket that is handed over, and when the service is ready or stops."""
+"""Messages between systemd and a service: a socket that is handed over, and when the service is ready or stops."""
 
 import os
 import socket

@@ -10,11 +10,12 @@ _JOB_CLASSES = {
     "JobObjectCpuRateControlInformation": (15, 8),
     "JobObjectMemoryUsageInformation": (28, 16),
 }
-"""What QueryInformationJobObject tells of this process's job: the number of the class, and its bytes on 64 bits."""
+"""Queries of QueryInformationJobObject for this process's job: the number of the class, and its bytes on 64 bits."""
 
 
 def call_windows(question: str) -> bytes | None:
-    """What Windows answers, as :meth:`~edgegen.system.source.Source.call` says; None on other systems."""
+    """Return the answer of Windows, as :meth:`~edgegen.system.source.Source.call` describes it; None on other
+    systems."""
     if sys.platform != "win32":
         return None
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)

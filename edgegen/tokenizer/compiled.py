@@ -41,7 +41,7 @@ class _AddedToken:
 
 @dataclass(frozen=True, slots=True)
 class _Details:
-    """What Python needs of the file.
+    """Contents of the file that Python needs.
 
     Attributes:
         before: the ids before a text that is encoded with special tokens.

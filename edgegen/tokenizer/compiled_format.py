@@ -24,7 +24,7 @@ STRIPS_LEFT, STRIPS_RIGHT = 1, 2
 """Flags of an added token: it takes in the white space beside it."""
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
-"""What that is."""
+"""Characters that count as white space."""
 
 LITERAL = 1 << 31
 """Of where a token's bytes start: they are its letters in UTF-8, not bytes that its letters spell."""
@@ -59,7 +59,7 @@ _HEADER = struct.Struct(f"<8sII32sII{2 * len(SECTIONS)}I")
 
 
 class Header(NamedTuple):
-    """What stands before the sections.
+    """Header before the sections.
 
     ``source``: the SHA-256 of the ``tokenizer.json``. ``classes``: of characters. ``sections``: offset and size of
     each, by its name.

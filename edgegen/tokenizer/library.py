@@ -22,7 +22,7 @@ _TRIED = ("", "a", " Ae\u0301 \u00e9\u00a0\u4e2d\U0001f600 12\n\n\t!?", "  " * 2
 
 
 class _Library(Protocol):
-    """What is used of ``tokenizers.Tokenizer``, whose own stubs carry no types."""
+    """Part of ``tokenizers.Tokenizer`` that is used here; the library's own stubs carry no types."""
 
     model: Any
     normalizer: Any

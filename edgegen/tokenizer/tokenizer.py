@@ -177,7 +177,7 @@ class Tokenizer:
         return "".join([stream.push(i) for i in ids]) + stream.finish()
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
-        """What each of ``ids`` adds to a text that goes on, control tokens included, as UTF-8.
+        """Return the bytes that each of ``ids`` adds to a text that goes on, control tokens included, as UTF-8.
 
         Joined they are the text of ``ids``, with the first space, which :meth:`decode` drops for some
         vocabularies. Where tokens spell bytes, a piece may be part of a character.
@@ -288,7 +288,7 @@ class StreamingDetokenizer:
         return "" if token is None else self._give_out(self._stream.push(token_id, token))
 
     def finish(self) -> str:
-        """What was held back, an incomplete character as U+FFFD. Nothing may be pushed after this."""
+        """Return the text that was held back, an incomplete character as U+FFFD. Nothing may be pushed after this."""
         return self._give_out(self._stream.finish())
 
     def fork(self) -> Self:

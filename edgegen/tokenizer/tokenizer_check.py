@@ -205,7 +205,7 @@ def _replace_growth(step: _Step, *, empty: bool) -> float:
 
 
 def _pattern(step: _Step, *, empty: bool) -> tuple[str, bool]:
-    """What is looked for, and whether it is a regular expression; ``empty``: whether it may be nothing."""
+    """Return the pattern to look for, and whether it is a regular expression; ``empty``: whether it may be empty."""
     match step.get("pattern"):
         case {"String": str(text)}:
             if not text and not empty:

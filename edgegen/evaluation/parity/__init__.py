@@ -1,1 +1,1 @@
-"""What quantization cost: the parity report, measured against a float32 reference and verified again."""
+"""Parity report: the cost of quantization, measured against a float32 reference and verified again."""

@@ -131,7 +131,7 @@ def _logs(values: LogProbabilities) -> LogProbabilities:
 
 
 def _problems(arrays: dict[str, NDArray[Any]], vocab_size: int, max_context: int) -> list[str]:
-    """What does not fit together, so that nothing wrong reaches a graph."""
+    """Return the problems of arrays that do not fit together, so that nothing wrong reaches a graph."""
     windows, length = (*arrays["ids"].shape, 0, 0)[:2]
     prompts, prompt = (*arrays["prompts"].shape, 0, 0)[:2]
     kept, asked = (arrays[name].shape[-1] if arrays[name].ndim else 0 for name in ("likeliest", "continuations"))

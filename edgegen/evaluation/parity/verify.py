@@ -34,7 +34,7 @@ class Recheck:
 
     @property
     def differences(self) -> list[str]:
-        """What is not as it was, a line for each figure."""
+        """Differences from the stored report, a line for each figure."""
         lines: list[str] = []
         for name, now in self.found.items():
             before = asdict(self.stored.variants[name])
@@ -47,7 +47,7 @@ class Recheck:
 
     @property
     def worse(self) -> list[str]:
-        """What is so much worse than it was that other rounding is no explanation."""
+        """Figures that are so much worse than before that other rounding is no explanation."""
         problems: list[str] = []
         for name, now in self.found.items():
             then = self.stored.variants[name]

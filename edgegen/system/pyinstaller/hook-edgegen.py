@@ -1,4 +1,4 @@
-"""What a frozen app needs of edgegen beside its imports: the embedded model, the kernels, the page of the server."""
+"""Files that a frozen app needs beside edgegen's imports: the embedded model, the kernels, the page of the server."""
 
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
