@@ -25,7 +25,7 @@ _LEAVE_OUT = "leave --with-hidden out to export it for text alone"
 
 
 def embedding_defaults(checkpoint: Checkpoint, warn: Callable[[str], object]) -> EmbeddingDefaults | None:
-    """What the checkpoint says of its embeddings; None where it says nothing.
+    """Read the checkpoint's settings of embeddings; None where it has none.
 
     ``warn`` hears of a prompt that sentence-transformers would put before each text.
 

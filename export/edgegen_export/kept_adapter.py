@@ -131,7 +131,7 @@ def export_adapter(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """What an adapter changes of a model's matrices, by our names: ``changed`` has the low-rank updates in the place of
+    """Changes of a model's matrices by an adapter, by our names: ``changed`` has the low-rank updates in the place of
     the base's own matrices."""
 
     base: FamilySource
@@ -172,7 +172,7 @@ class _Changes:
         return tensor if name in touched else LazyTensor.from_array(np.zeros(tensor.shape, np.float32))
 
     def _check_linear(self, names: list[str]) -> None:
-        """What is folded into matrices multiplies them: the change of a matrix is that of its update.
+        """Check that the change of each matrix is that of its update: factors folded into matrices multiply them.
 
         Raises:
             UnsupportedModelError: it is not.
@@ -229,7 +229,7 @@ def _refuse(adapter: Adapter, others: list[str]) -> None:
 
 
 def _moves(base: Bundle) -> Moves:
-    """What calibration did to the base's matrices.
+    """Return the changes that calibration made to the base's matrices.
 
     Raises:
         UsageError: that is not known.

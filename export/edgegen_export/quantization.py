@@ -160,7 +160,7 @@ def _for_scales(ids: NDArray[np.int64], source: ModelSource) -> NDArray[np.int64
 
 
 def _continues(folder: Path, layers: int) -> str:
-    """What an earlier try has left in ``folder``, for the user."""
+    """Describe for the user what an earlier try has left in ``folder``."""
     if done := BlockStore(folder).layers_done():
         return f"continues where an earlier export ended: {done} of {layers} layers are done"
     return "continues where an earlier export ended: the text to calibrate on is sampled"

@@ -134,7 +134,7 @@ def _of_codebook(
 
 
 class _State(NamedTuple):
-    """What a matrix of codes says of itself; scales share a scale of their own where they are nested."""
+    """Layout that a matrix of codes states; scales share a scale of their own where they are nested."""
 
     rows: int
     columns: int

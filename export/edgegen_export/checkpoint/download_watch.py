@@ -9,7 +9,7 @@ _SECONDS = 0.25
 """Between two looks."""
 
 _PARTS = "*.incomplete"
-"""What follows a file's SHA-256 in the name of the part that is there; later versions put letters between."""
+"""End of the name of the part that is there, after the file's SHA-256; later versions put letters between."""
 
 
 @contextmanager

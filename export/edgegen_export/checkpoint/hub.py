@@ -59,7 +59,7 @@ _MOST_MOVES = 3
 """Times that a branch may move while its files are fetched."""
 
 VERIFYING = "verifying"
-"""What a stage begins with in which a download is compared with its SHA-256."""
+"""Beginning of a stage in which a download is compared with its SHA-256."""
 
 _WEIGHTS_SUFFIXES = (".safetensors", ".gguf")
 
@@ -272,7 +272,7 @@ class _Downloads:
 
 
 def _cached_adapter(repo: str, revision: str | None, error: Exception, progress: Callable[[str], None]) -> Snapshot:
-    """What the cache has of an adapter, when ``error`` kept the hub from answering."""
+    """Return the cached files of an adapter, when ``error`` kept the hub from answering."""
     folder = _cached_folder(repo, revision, error)
     listing = Listing.read(folder)
     if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if name not in listing.files]:
@@ -316,7 +316,7 @@ def _wanted(
 def _cached(
     repo: str, revision: str | None, gguf_file: str | None, error: Exception, progress: Callable[[str], None]
 ) -> Snapshot:
-    """What the cache has, when ``error`` kept the hub from answering; ``HubError`` if that is too little."""
+    """Return the cached files, when ``error`` kept the hub from answering; ``HubError`` if they are too few."""
     folder = _cached_folder(repo, revision, error)
     listing = Listing.read_tree(folder)
     names = listing.files
@@ -341,7 +341,7 @@ def _cached_folder(repo: str, revision: str | None, error: Exception) -> Path:
 
 
 def _missing(folder: Path, names: Collection[str]) -> list[str]:
-    """What the cached files of a commit lack for an export."""
+    """Return the files that an export needs and the cached files of a commit lack."""
     config = [] if "config.json" in names else ["config.json"]
     weights = find_weights(names)
     if weights is None:
@@ -384,7 +384,7 @@ def _is_cached(repo: str, name: str, commit: str) -> bool:
 
 
 def _list_files(repo: str, revision: str | None) -> _Listed:
-    """What a revision has. Raises ``HubError`` for a listing that says what cannot be."""
+    """List the files of a revision. Raises ``HubError`` for an impossible listing."""
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=30)

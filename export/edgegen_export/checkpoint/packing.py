@@ -120,7 +120,7 @@ def _packed_ones(bits: int) -> NDArray[np.uint32]:
 
 
 def read_packing(settings: object) -> Packing | list[str]:
-    """What ``quantization_config`` says, or everything in it that is not read."""
+    """Read ``quantization_config``; return everything in it that is not supported, if something is not."""
     if not isinstance(settings, Mapping):
         return [f"{SETTINGS}: an object expected, found {settings!r}"]
     found = cast(Mapping[str, Any], settings)

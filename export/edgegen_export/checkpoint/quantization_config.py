@@ -197,7 +197,7 @@ def _read_fbgemm(said: _Said) -> Formats:
 
 
 def _of_kv_cache(said: _Said) -> tuple[str, ...]:
-    """What is said of the KV cache, which gets scales of edgegen's own."""
+    """Name the KV cache's quantization if there is one; edgegen measures scales of its own."""
     keys = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_method")
     said.neutral(*keys)
     return ("the quantization of the KV cache",) if any(said.get(key) is not None for key in keys) else ()

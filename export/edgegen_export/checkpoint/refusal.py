@@ -103,7 +103,7 @@ def _adapter_only(where: str, config: Path | None) -> str:
 
 
 def _base_of(config: Path | None) -> str | None:
-    """What an adapter's config calls the base model, as a word of a command."""
+    """Return the base model of an adapter's config, as a word of a command; None without one."""
     try:
         base = read_json_object(config)["base_model_name_or_path"] if config is not None else None
     except (CheckpointError, KeyError):

@@ -179,7 +179,7 @@ def _shown(value: object) -> str:
 
 
 def _layout_problems(entries: dict[str, _Entry], start: int, size: int) -> list[str]:
-    """What keeps the tensors from filling bytes ``start`` to ``size`` of the file exactly, in order."""
+    """Return the reasons why the tensors do not fill bytes ``start`` to ``size`` of the file exactly, in order."""
     problems: list[str] = []
     at = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):

@@ -75,7 +75,7 @@ class ScaledParts:
     scale_dtype: np.dtype[Any] = _FLOAT32
 
     def of_rows(self, grid: Scales, start: int, stop: int) -> Floats:
-        """What ``grid`` has for rows ``start:stop`` of the matrix: [stop - start, groups]."""
+        """Return the values of ``grid`` for rows ``start:stop`` of the matrix: [stop - start, groups]."""
         first, last = start // self.block_rows, -(-stop // self.block_rows)
         found = grid.rows(first, last)
         return found if self.block_rows == 1 else found[np.arange(start, stop) // self.block_rows - first]

@@ -44,7 +44,7 @@ _STEP = 1 << 20
 _SWITCH = re.compile(r"(?P<before>.*?)(?P<block>[^.]+)\.switch_mlp\.(?P<matrix>[^.]+)")
 _NUMBERED = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 _EXPERT_MATRICES = {"block_sparse_moe": _NUMBERED, "feed_forward": _NUMBERED}
-"""What Mixtral and LFM2 call the matrices of experts."""
+"""Names of experts' matrices in Mixtral and LFM2, by their names in a ``switch_mlp``."""
 
 
 def dequantized(
@@ -125,7 +125,7 @@ def _single(array: ArrayTensor, number: int) -> ArrayTensor:
 
 
 class _Grid(NamedTuple):
-    """What is read for each block of a matrix."""
+    """Values for each block of a matrix."""
 
     scales: Scales
     dtype: np.dtype[np.generic]

@@ -65,7 +65,7 @@ def _unpacked(name: str, packed: LazyTensor, scale: LazyTensor | None, *, divide
 
 
 def _quarter(shift: int, scale: np.float32, stored: Floats) -> Floats:
-    """What two bits of each byte stand for."""
+    """Return the values of two bits of each byte."""
     codes: Floats = (stored.astype(np.uint8) >> shift & 3).astype(np.float32)
     return (codes - 1) * scale
 

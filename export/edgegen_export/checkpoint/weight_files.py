@@ -31,7 +31,7 @@ def find_weights(names: Collection[str]) -> str | None:
 
 
 def ignored_weights(names: Collection[str]) -> str | None:
-    """What :func:`find_weights` passes over and why that may be wrong, or None."""
+    """Say what :func:`find_weights` passes over, and why that may be wrong; None if it passes over nothing."""
     if not {WEIGHTS, WEIGHTS_INDEX} <= set(names):
         return None
     return (

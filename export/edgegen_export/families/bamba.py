@@ -13,7 +13,7 @@ BAMBA_MLP_TENSORS = {
     "layers.{i}.mlp_norm.weight": "layers.{i}.pre_ff_layernorm.weight",
     "final_norm.weight": "final_layernorm.weight",
 }
-"""What is not of a mixer."""
+"""Names of tensors outside of mixers."""
 
 BAMBA_TENSORS = {**BAMBA_MLP_TENSORS, **mixer_tensors("layers.{i}.mamba")}
 

@@ -14,7 +14,7 @@ from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
 
 DRAFTS = "layers.{i}.eh_proj.weight"
-"""What layers that propose further tokens have."""
+"""Name of a tensor that layers that propose further tokens have."""
 
 DRAFT_HEAD = DraftHead(
     "layers.{n}.",

@@ -30,7 +30,7 @@ def read_gpt_neox_japanese(read: ConfigReader) -> DecoderConfig:
 
 
 def _read_decoder(read: ConfigReader, width: int) -> DecoderConfig:
-    """What both have in common; ``width``: of the MLP."""
+    """Read the keys that both configs share; ``width``: of the MLP."""
     hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
     head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
     positions = read.positive("max_position_embeddings")

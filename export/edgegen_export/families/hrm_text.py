@@ -43,7 +43,7 @@ def read_hrm_text(read: ConfigReader) -> DecoderConfig:
 
 
 def _start(number: int, low: int) -> PassStart:
-    """What a pass starts from: the high stack's comes after ``low`` of the low stack's."""
+    """Return the start of a pass: the high stack's comes after ``low`` of the low stack's."""
     if number == 0:
         return PassStart("begins", normed=False, offset=True)
     return PassStart("stays" if number % (low + 1) in range(1, low) else "change", offset=True)
@@ -67,7 +67,7 @@ _FUSED: TensorMap = {
     **{ours: theirs for ours, theirs in _LAYER.items() if "mlp.down" in str(ours)},
     **{ours: theirs for ours, theirs in _LAYER.items() if str(ours).endswith(".bias") and "attn.o" not in str(ours)},
 }
-"""What is fused has no bias there; transformers writes biases all the same."""
+"""Names of the fused layout. Fused matrices have no bias there; transformers writes biases all the same."""
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -62,8 +62,8 @@ def read_inkling_model(
     sliding: Sequence[bool],
     like: Callable[[RelativeAttention], RelativeAttention],
 ) -> DecoderConfig:
-    """What all Inkling configs have, without MLPs. ``sliding``: which layers have a window; ``like``: their attention
-    of what both kinds have."""
+    """Read the keys that all Inkling configs share, without MLPs. ``sliding``: which layers have a window; ``like``:
+    makes a model's attention from the common one."""
     positions, vocabulary, window = (
         read.positive("max_position_embeddings"),
         read.positive("vocab_size"),
@@ -94,7 +94,7 @@ def read_inkling_model(
 
 
 def _attention(read: ConfigReader, prefix: str) -> RelativeAttention:
-    """What layers with a window, or those without, have of a config."""
+    """Read the attention of layers with a window, or of layers without."""
     heads_key = f"{prefix}num_attention_heads"
     heads, size = read.count(heads_key), read.positive(f"{prefix}head_dim")
     size = read.head_dim(heads, size, size * heads, "hidden_size", heads_key)

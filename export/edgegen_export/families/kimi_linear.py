@@ -88,7 +88,8 @@ def with_delta_attention(
 
 
 def delta_tensors(config: DecoderConfig, module: str, names: Mapping[str, str]) -> TensorMap:
-    """Those of Kimi delta attention; ``names``: of its matrices in the ``module``, and of the layer's output."""
+    """Return the tensors of Kimi delta attention; ``names``: of its matrices in the ``module``, and of the layer's
+    output."""
     net = next((own.mixer for own in config.layers if isinstance(own.mixer, KimiDeltaAttention)), None)
     channels = net.channels if net else 0
     ours = "layers.{i}.delta"

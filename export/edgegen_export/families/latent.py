@@ -1,4 +1,4 @@
-"""What families with latent attention share: how configs say it, and the names of its tensors."""
+"""Configs and tensor names that families with latent attention share."""
 
 import math
 from collections.abc import Mapping

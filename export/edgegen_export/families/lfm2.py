@@ -35,7 +35,8 @@ def read_lfm2(read: ConfigReader) -> DecoderConfig:
 
 
 def read_lfm(read: ConfigReader, *, proportional: bool = False) -> DecoderConfig:
-    """What all LFM configs have, with attention in every layer. ``proportional``: as in :func:`read_llama`."""
+    """Read the keys that all LFM configs share, with attention in every layer. ``proportional``: as in
+    :func:`read_llama`."""
     norm = Norm("rms", read.number("norm_eps", least=0))
     read.refuse("use_pos_enc", (True,), "attention without rotary positions is not supported")
     read.ignore("conv_bias")  # the checkpoint's tensors show it
@@ -83,7 +84,7 @@ LFM_TENSORS: TensorMap = {
     **named("layers.{i}.conv.kernel", "layers.{i}.conv.conv"),
     **named("layers.{i}.conv.out", "layers.{i}.conv.out_proj"),
 }
-"""What all LFM models call their tensors, but for those of MLPs."""
+"""Names of tensors in all LFM models, without MLPs."""
 
 LFM_MLP: TensorMap = {
     "layers.{i}.mlp.gate.weight": "layers.{i}.feed_forward.w1.weight",

@@ -88,7 +88,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
 
 
 def net_tensors() -> TensorMap:
-    """Those of a gated delta net."""
+    """Return the tensors of a gated delta net."""
     ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
     projections = {"z": "in_proj_z", "dt": "in_proj_a", "beta": "in_proj_b", "kernel": "conv1d", "out": "out_proj"}
     return {

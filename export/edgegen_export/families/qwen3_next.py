@@ -21,7 +21,7 @@ def read_qwen3_next(read: ConfigReader) -> DecoderConfig:
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
-    """Those of Qwen3.5, but the projections of a gated delta net are fused key head by key head."""
+    """Return the tensors of Qwen3.5, but with the projections of a gated delta net fused key head by key head."""
     ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
     key_heads = next((own.mixer.key_heads for own in config.layers if isinstance(own.mixer, GatedDeltaNet)), 1)
     fused = {("q", "k", "v", "z"): "in_proj_qkvz", ("beta", "dt"): "in_proj_ba"}

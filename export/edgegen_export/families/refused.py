@@ -61,7 +61,7 @@ _NEEDS: Mapping[str, str] = {
     "a reader of the language model inside": "kimi_k25",
     _OWN: "chatglm cohere_compass_text ctrl internlm modernbert-decoder phi3_v xglm",
 }
-"""What a family of these types would need beyond what the others have."""
+"""Parts that a family of these types would need beyond those of other families."""
 
 REFUSED: dict[str, str] = {
     **{name: reason for reason, names in _NEVER.items() for name in names.split()},
@@ -116,7 +116,7 @@ def why_not(config: Mapping[str, Any], known: Collection[str]) -> str | None:
 
 
 def _by_its_keys(config: Mapping[str, Any]) -> str | None:
-    """What the keys tell of a type that is not listed."""
+    """Say why a type that is not listed is refused, by its keys; None if they do not tell."""
     if config.get("is_encoder_decoder"):
         return _BOTH
     kinds = config.get("layer_types")

@@ -60,7 +60,7 @@ TOWERS = (
     ),
     *("layerwise_projectors", "spatial_projectors", "visual_embeddings_table", "vqmodel"),
 )
-"""What the towers and what leads from them to the language model are called."""
+"""Names of towers, and of the modules that lead from them to the language model."""
 
 LEFT_OUT = (rf"(model\.)?({'|'.join(map(re.escape, TOWERS))})(\..*)?",)
 
@@ -181,7 +181,7 @@ def _ignore_towers(read: ConfigReader) -> None:
 
 
 def towers(file: Mapping[str, Any]) -> str:
-    """What the model of ``file`` has beside its language model, in words; empty if nothing."""
+    """Name the towers of the model of ``file`` beside its language model; empty if there are none."""
     kinds = [kind for kind in ("vision", "audio") if file.get(f"{kind}_config")]
     return f"{' and '.join(kinds)} tower" if kinds else ""
 
@@ -300,7 +300,7 @@ LANGUAGE_MODELS: Mapping[str, str] = {model_type: default for model_type, _, def
 """The model type of the language model inside each, unless a file says it."""
 
 _FLAT = frozenset({"qwen2_vl", "qwen2_5_vl"})
-"""Those whose first files have no config of the language model inside."""
+"""Model types whose first files have no config of the language model inside."""
 
 
 def wrappers(families: Iterable[Architecture]) -> tuple[Architecture, ...]:

@@ -19,7 +19,7 @@ _KINDS: Mapping[type, tuple[str, str]] = {
     list: ("a list", "lists"),
     dict: ("an object", "objects"),
 }
-"""What messages call a value of a type, and several."""
+"""Names in messages of a value of a type, and of several."""
 
 
 class Fields:
@@ -35,7 +35,7 @@ class Fields:
         self._read: set[str] = set()
 
     def value(self, key: str) -> Any:
-        """What is under ``key``, unchecked; None where it is absent."""
+        """Return the value of ``key``, unchecked; None where it is absent."""
         self._read.add(key)
         return self._values.get(self._prefix + key)
 
@@ -76,7 +76,7 @@ class Fields:
 
 
 def name_of(kind: type) -> str:
-    """What messages call a value of this type."""
+    """Return the name in messages of a value of this type."""
     return _KINDS[kind][0]
 
 

@@ -20,7 +20,7 @@ class ExportProgress(Protocol):
     """Hears how an export goes on."""
 
     def expect(self, seconds: Mapping[str, float]) -> None:
-        """What the stages to come are expected to take, in their order. Not called where that is not known."""
+        """Announce the expected seconds of the stages to come, in their order. Not called where they are not known."""
         ...
 
     def stage(self, text: str) -> None:
@@ -28,11 +28,12 @@ class ExportProgress(Protocol):
         ...
 
     def advance(self, done: int, total: int) -> None:
-        """So much of the stage is done: parameters written, positions compared."""
+        """Report that ``done`` of ``total`` of the stage is done: parameters written, positions compared."""
         ...
 
     def downloaded(self, file: str, sha256: str, done: int, total: int) -> None:
-        """So many bytes of a large file, which is being downloaded, are there. Called by another thread."""
+        """Report that ``done`` of ``total`` bytes of a large file being downloaded are there. Called by another
+        thread."""
         ...
 
     def note(self, text: str) -> None:

@@ -96,7 +96,7 @@ class Estimate:
 def estimate(
     config: DecoderConfig, scheme: Scheme, *, fast: bool, gflops: float, head: DecoderConfig | None = None
 ) -> Estimate:
-    """What the export of such a model takes, on a machine whose matrix products run at ``gflops``.
+    """Estimate the time, memory and disk of an export, on a machine whose matrix products run at ``gflops``.
 
     ``head``: what proposes further tokens in the same bundle, as a decoder of its layers."""
     required, _ = decoder_tensors(config)
@@ -194,7 +194,7 @@ def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) 
 
 
 def _attention_bias(config: DecoderConfig) -> AttentionBias:
-    """What attention adds to its scores, as the graph will have it."""
+    """Return the biases that attention adds to its scores, as the graph will have them."""
     relative = [one.heads for one in config.attentions.values() if isinstance(one, RelativeAttention)]
     if relative or not isinstance(config.positions, Alibi):
         return AttentionBias(max(relative, default=0), by_layer=True)

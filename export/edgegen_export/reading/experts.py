@@ -144,7 +144,7 @@ DEEPSEEK_EXPERTS: TensorMap = {
     **SHARED_EXPERTS,
     "layers.{i}.mlp.router.choice_bias": "layers.{i}.mlp.gate.e_score_correction_bias",
 }
-"""What stands beside the experts and their router in DeepSeek-V3."""
+"""Names of tensors beside the experts and their router in DeepSeek-V3."""
 
 
 def by_layer(config: DecoderConfig, with_experts: TensorMap, dense: TensorMap) -> TensorMap:

@@ -17,7 +17,7 @@ from edgegen_export.architecture.rope import (
 )
 
 YARN: Mapping[str, float] = {"yarn": 0.1}
-"""What YaRN is called, and by how much of the factor's logarithm its cosines and sines grow."""
+"""Names of YaRN, and by how much of the factor's logarithm its cosines and sines grow."""
 
 
 def read_rope(

@@ -99,7 +99,7 @@ class AssistantCheckpoint:
 
     @classmethod
     def of(cls, source: str, found: Checkpoint, progress: ExportProgress) -> "AssistantCheckpoint":
-        """What was ``found`` under the name ``source``.
+        """Read the checkpoint ``found`` under the name ``source``.
 
         Raises:
             CheckpointError: it cannot be read.

@@ -77,7 +77,7 @@ class EagleCheckpoint:
 
     @classmethod
     def of(cls, source: str, found: Checkpoint, progress: ExportProgress) -> "EagleCheckpoint":
-        """What was ``found`` under the name ``source``.
+        """Read the checkpoint ``found`` under the name ``source``.
 
         Raises:
             CheckpointError: it cannot be read.

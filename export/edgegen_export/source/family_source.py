@@ -322,7 +322,7 @@ def _may_have_head(config: Mapping[str, Any]) -> bool:
 def _hidden_scale(
     config: DecoderConfig, folded: Mapping[str, LazyTensor], stored: Mapping[str, LazyTensor]
 ) -> NDArray[np.float32]:
-    """What the hidden states before the head are multiplied with to be the model's own, float32 [e].
+    """Return the factors of the hidden states before the head that make them the model's own, float32 [e].
 
     Multipliers were folded into the final norm, and smoothing divides each of its channels by a factor, which is in the
     matrix behind it: a projection, or the head.

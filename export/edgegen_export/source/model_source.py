@@ -30,7 +30,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the manifest says of the model; ``kv``: its KV cache in float32; ``made_with``: versions of libraries."""
+    """Facts about the model for the manifest; ``kv``: its KV cache in float32; ``made_with``: versions of libraries."""
 
     model: Model
     kv: KVSpec
@@ -145,7 +145,8 @@ class ModelSource(Protocol):
         ...
 
     def kv_statistics(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> KVStatistics:
-        """What quantized KV caches need, for ``tensors`` on ids [windows, t]; empty where there is no int8 variant."""
+        """Return the statistics for quantized KV caches, for ``tensors`` on ids [windows, t]; empty without an int8
+        variant."""
         ...
 
 
@@ -161,8 +162,8 @@ class SourceLoader(Protocol):
         ...
 
     def draft_decoder(self, config: Mapping[str, Any]) -> DecoderConfig | None:
-        """What proposes further tokens in the model's bundle, as a decoder of its layers; to be asked like
-        :meth:`decoder`. None where there is nothing, as far as ``config.json`` tells."""
+        """Return the head that proposes further tokens in the model's bundle, as a decoder of its layers; None where
+        there is none, as far as ``config.json`` tells. To be asked like :meth:`decoder`."""
         ...
 
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:

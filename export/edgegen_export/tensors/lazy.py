@@ -52,7 +52,7 @@ class LazyTensor(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """What the checkpoint calls the tensors this one is made of."""
+        """Names in the checkpoint of the tensors this one is made of."""
 
     def __repr__(self) -> str:
         return f"LazyTensor(shape={self._shape}, dtype={self._dtype!r})"
@@ -113,7 +113,7 @@ class LazyTensor(ABC):
         return None
 
     def groups(self) -> Groups:
-        """What the rows are made of, unpacked. Raises ``ValueError`` where there is no ``grouping``."""
+        """Return the parts of the rows, unpacked. Raises ``ValueError`` where there is no ``grouping``."""
         raise ValueError("this tensor is not quantized in groups")
 
     # Describing other tensors.
@@ -364,7 +364,7 @@ class _Concat(LazyTensor):
 
 
 class _View(LazyTensor):
-    """What tensors over another one share: its names, and that nothing of theirs lies ready."""
+    """Base of tensors over another one: they have its names, and nothing of theirs lies ready."""
 
     __slots__ = ("_base",)
 

@@ -43,7 +43,7 @@ class LowRankUpdate(LazyTensor):
 
     @property
     def factor_names(self) -> tuple[str, ...]:
-        """What the checkpoint calls the factors."""
+        """Names of the factors in the checkpoint."""
         return (*self._left.names, *self._right.names)
 
     @property

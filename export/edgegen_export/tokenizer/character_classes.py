@@ -48,7 +48,7 @@ def folded(letter: str) -> Characters:
 
 @cache
 def digits() -> Characters:
-    """What the library's ``Digits`` splits off."""
+    """Return the characters that the library's ``Digits`` splits off."""
     from tokenizers import pre_tokenizers
 
     splitter = cast(Any, pre_tokenizers).Digits(individual_digits=False)

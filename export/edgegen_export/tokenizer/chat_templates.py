@@ -10,7 +10,7 @@ from edgegen_export.tokenizer.settings import CONFIG, read_object
 
 TEMPLATE = "chat_template.jinja"
 PROCESSORS = "chat_template.json"
-"""What transformers' processors wrote before ``chat_template.jinja``."""
+"""File that transformers' processors wrote before ``chat_template.jinja``."""
 
 
 def settle_templates(

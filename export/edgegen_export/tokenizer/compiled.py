@@ -143,7 +143,7 @@ def _agrees(made: bytes, data: bytes, library: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What the post-processor does: the ids around a text, and whether spans lose their white space."""
+    """Effects of the post-processor: the ids around a text, and whether spans lose their white space."""
 
     before: list[int]
     after: list[int]

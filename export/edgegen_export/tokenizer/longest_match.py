@@ -16,11 +16,11 @@ from edgegen_export.tokenizer.settings import TokenizerSettings
 from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
 
 END_OF_TEXT = "<|rwkv_tokenizer_end_of_text|>"
-"""What RWKV's code calls the token with id 0, which the file does not have."""
+"""Name of the token with id 0 in RWKV's code; the file does not have it."""
 
 _SHOWN = 5
 _MOST_ALTERNATIVES = 16
-"""So many are tried one by one; of more, groups of neighbours are tried by their first character."""
+"""Most alternatives that are tried one by one; of more, groups of neighbours are tried by their first character."""
 
 
 def _letters() -> list[str]:
@@ -138,7 +138,7 @@ class _Node:
 
 
 def _pattern(texts: Iterable[str]) -> str:
-    """What matches the longest of ``texts`` at a place."""
+    """Return a regular expression that matches the longest of ``texts`` at a place."""
     root = _Node()
     for text in texts:
         node = root
@@ -149,7 +149,7 @@ def _pattern(texts: Iterable[str]) -> str:
 
 
 def _after(node: _Node) -> str:
-    """What matches the longest continuation of a place; longer ones are tried before the end."""
+    """Return a regular expression of the longest continuation of a place; longer ones are tried before the end."""
     last = [character for character, one in sorted(node.following.items()) if not one.following]
     longer = [(character, one) for character, one in sorted(node.following.items()) if one.following]
     groups = [longer[k : k + _MOST_ALTERNATIVES] for k in range(0, len(longer), _MOST_ALTERNATIVES)]

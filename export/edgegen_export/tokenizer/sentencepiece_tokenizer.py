@@ -28,7 +28,7 @@ _TURNS = frozenset({"<start_of_turn>", "<end_of_turn>"})
 
 _NOT_PRINTED = r"[\x{0}-\x{8}\x{B}-\x{1F}\x{7F}-\x{A0}\x{AD}\x{200B}]"
 _SPACES = r"[\x{2002}\x{2003}\x{2005}\x{2008}-\x{200A}\x{202F}\x{3000}\x{FFFC}]"
-"""What GPT-SW3's class of transformers takes out of a text, and what it reads as a space."""
+"""Characters that GPT-SW3's class of transformers removes from a text, and those that it reads as a space."""
 
 
 def gpt_sw3_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJson:

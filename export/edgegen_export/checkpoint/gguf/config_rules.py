@@ -91,7 +91,7 @@ def _is_usual_longrope(attention: float, context: int, original: int) -> bool:
 
 
 def _llama3(read: MetadataReader, freqs: list[float]) -> Entries:
-    """What the factors by which every frequency is divided were made of.
+    """Return the RoPE scaling of which the factors that divide every frequency were made.
 
     The converter writes the factors alone. Where Llama 3's usual settings give them, those are said; any others are
     said as the factors themselves, in the one scheme that has them.

@@ -67,7 +67,7 @@ def read_header(file: MappedFile) -> GgufHeader:
 
 
 class _MalformedError(Exception):
-    """What is wrong, without the file's name."""
+    """A problem of the header, without the file's name."""
 
 
 class _Reader:

@@ -327,7 +327,8 @@ class GroupedHeads(Joined):
 
 @dataclass(frozen=True, slots=True)
 class PerLatentHead(Joined):
-    """What makes each head's key of a latent, [heads, latent, key] in the file, and its value, [heads, value, latent].
+    """Matrices from a latent to each head's key, [heads, latent, key] in the file, and to its value, [heads, value,
+    latent].
 
     In the original the rows of a head's key, and then those of its value, are together.
     """
@@ -360,5 +361,5 @@ class PerKeyHead(Joined):
 
 
 def members(stack: LazyTensor) -> list[LazyTensor]:
-    """What lies on the first axis of a stack, one by one."""
+    """Return the members of a stack along its first axis."""
     return [stack.take(n, n + 1).reshaped(stack.shape[1:]) for n in range(stack.shape[0])]

@@ -112,7 +112,7 @@ class MetadataReader(Fields):
         return [count != 0 for count in self.by_layer(key)]
 
     def by_layer(self, key: str) -> list[object]:
-        """What stands under ``key`` for each layer, unchecked; one value stands for all."""
+        """Return the value of ``key`` for each layer, unchecked; one value stands for all."""
         given: object = self.value(key)
         values = cast(list[object], given) if isinstance(given, list) else [given] * self.layers
         if len(values) != self.layers:

@@ -23,7 +23,7 @@ _SHOWN = 60
 """How much of an unknown name is repeated."""
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _DRAFT_INPUT = "nextn.eh_proj.weight"
-"""What every layer that proposes further tokens has."""
+"""Name of a tensor that every layer that proposes further tokens has."""
 _BOS, _PAD = "bos_token_id", "padding_token_id"
 _ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")  # of a text, of a turn, of a message
 _ENDING = frozenset(

@@ -12,7 +12,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
 
 SPECULATORS = "speculators_model_type"
-"""What is in the config of a draft that vLLM's ``speculators`` wrote."""
+"""Key in the config of a draft that vLLM's ``speculators`` wrote."""
 
 _TAKEN = "eagle_aux_hidden_state_layer_ids"
 

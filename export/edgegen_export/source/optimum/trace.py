@@ -39,7 +39,7 @@ capped scores. Falcon's eager attention adds its ALiBi twice."""
 
 @dataclass(frozen=True, slots=True)
 class TracedConfig:
-    """What the runtime must know of a model, as its own configuration class says it.
+    """Parts of a model's config that the runtime must know, as its own configuration class has them.
 
     ``warning``: where ``max_context`` is not simply what the config says.
     """
@@ -153,7 +153,7 @@ def _is_quantized(config: Mapping[str, Any]) -> bool:
 
 
 def read_config(folder: Path, max_context: int | None) -> TracedConfig:
-    """What transformers reads from the checkpoint's ``config.json``, absent keys filled in.
+    """Read the checkpoint's ``config.json`` by transformers, absent keys filled in.
 
     Raises:
         UsageError: the model does not take ``max_context`` positions.

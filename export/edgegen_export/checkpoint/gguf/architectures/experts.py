@@ -118,7 +118,7 @@ MIXTRAL = replace(
 
 
 def _dbrx(read: MetadataReader) -> Entries:
-    """What its config has inside others."""
+    """Return the entries of ``attn_config`` and ``ffn_config``, which are inside the config."""
     read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
     read.refuse("rope.dimension_count", (read.heads.size,), "the whole head rotates in this architecture")
     read.refuse(LAYER_NORM_EPS, (1e-5,), "the norms of this architecture always have 1e-05")

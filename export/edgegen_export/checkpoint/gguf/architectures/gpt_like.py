@@ -170,7 +170,7 @@ BLOOM = replace(
 
 
 def _mpt(read: MetadataReader) -> Entries:
-    """What its config has inside another."""
+    """Return the entries of ``attn_config``, which is inside the config."""
     most = read.real("attention.max_alibi_bias", 0.0)
     inside: Entries = {"alibi": most > 0} | ({"alibi_bias_max": most} if most else {})
     if limit := read.real("attention.clamp_kqv", 0.0):

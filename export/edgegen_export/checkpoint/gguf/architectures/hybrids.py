@@ -345,7 +345,8 @@ _SIGMOID = 2
 
 
 def _nemotron_h_moe(read: MetadataReader) -> Entries:
-    """What layers without keys have is seen by their tensors: a router where there are experts."""
+    """Return the kind of each layer; layers without keys are told by their tensors: a router where there are
+    experts."""
     attends, has_mlp = read.layers_with_attention(), read.layers_with("feed_forward_length")
     routed = [read.has("blk.{i}.ffn_gate_inp.weight", i) for i in range(read.layers)]
     kinds = [

@@ -38,7 +38,7 @@ def _normalized(read: MetadataReader) -> Entries:
 
 
 def _delta(module: str) -> Modules:
-    """What both have of delta attention, the original's name of it ``module``."""
+    """Return the modules of delta attention that both models have; the original's name of it is ``module``."""
     return {
         **{f"attn_{x}": f"{module}.{x}_proj" for x in "kv"},
         **{f"ssm_conv1d_{x}": Kernels(f"{module}.{x}_conv1d") for x in "qkv"},

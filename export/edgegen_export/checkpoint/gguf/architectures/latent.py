@@ -34,7 +34,7 @@ _EXPERT = f"{PREFIX}mlp.experts"
 _SPLIT = PerLatentHead(
     (f"{PREFIX}self_attn.k_b_proj.weight", f"{PREFIX}self_attn.v_b_proj.weight"), f"{PREFIX}self_attn.kv_b_proj.weight"
 )
-"""What older files have whole."""
+"""Key and value matrices, in one tensor in older files."""
 
 
 def latent_sizes(read: MetadataReader) -> Entries:
@@ -126,7 +126,7 @@ def _mistral4(read: MetadataReader) -> Entries:
 
 
 def _mistral4_sizes(read: MetadataReader) -> Entries:
-    """Those of a latent; what rotates is said with its scaling."""
+    """Return the sizes of a latent; the rotation stands with its scaling."""
     return {key: value for key, value in latent_sizes(read).items() if key != "rope_theta"}
 
 
