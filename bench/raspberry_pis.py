@@ -1,4 +1,4 @@
-"""What to expect of bundles on a Raspberry Pi: memory by edgegen's forecast, tokens/s computed from a rate of reading.
+"""Expected use of a Raspberry Pi by bundles: memory by edgegen's forecast, tokens/s computed from a rate of reading.
 
     python -m bench.raspberry_pis BUNDLE … [--context 2048]
 

@@ -57,7 +57,7 @@ class Sizes(Protocol):
         ...
 
     def config(self) -> dict[str, Any]:
-        """What `config.json` says beside the names of the special tokens."""
+        """Return the keys of `config.json` beside the names of the special tokens."""
         ...
 
 

@@ -108,10 +108,10 @@ CONTESTANTS = {
 }
 
 ASKED_FOR = ("edgegen-fp32", "edgegen-int4-kv", "llama.cpp-plain", "llama.cpp-q8-kv", "llama.cpp-q4-kv")
-"""Those that are compared where `--peers` or `--long` says so."""
+"""Contestants that are compared where `--peers` or `--long` says so."""
 DEFAULT = [name for name in CONTESTANTS if name not in ASKED_FOR]
 LONG = ["edgegen", "edgegen-float32-kv", "edgegen-int4-kv", "llama.cpp", "llama.cpp-q8-kv", "llama.cpp-q4-kv"]
-"""Those of `--long`, by default: the KV caches of edgegen and of llama.cpp."""
+"""Contestants of `--long`, by default: the KV caches of edgegen and of llama.cpp."""
 
 
 class PeerError(Exception):

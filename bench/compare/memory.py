@@ -44,7 +44,7 @@ def peak_bytes() -> int:
 
 
 def status_bytes(path: Path, key: str) -> int:
-    """What a file of ``/proc`` says after ``key``, in kB there, as bytes."""
+    """Return the bytes that a file of ``/proc`` has after ``key``, in kB there."""
     for line in path.read_text().splitlines():
         if line.startswith(key):
             return int(line.split()[1]) * 1024

@@ -76,7 +76,7 @@ class GPT2(NumpyModel):
 
 
 class NormedModel(NumpyModel, Generic[N]):
-    """What models with RMS norms share."""
+    """Base of models with RMS norms."""
 
     def __init__(self, folder: Path, shape: N) -> None:
         super().__init__(folder)
@@ -102,7 +102,7 @@ class NormedModel(NumpyModel, Generic[N]):
 
 
 class RotaryModel(NormedModel[S]):
-    """What models with rotary positions share."""
+    """Base of models with rotary positions."""
 
     def _heads(self, x: Array, name: str) -> Array:
         """[t, width] → [heads, t, head_dim]"""

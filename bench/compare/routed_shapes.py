@@ -23,7 +23,7 @@ class Experts:
 
     @staticmethod
     def read(config: Mapping[str, Any], count: str) -> "Experts":
-        """What `config.json` says, how many there are under the key ``count``."""
+        """Read the experts of `config.json`, whose number is under the key ``count``."""
         return Experts(
             config[count],
             config["num_experts_per_tok"],

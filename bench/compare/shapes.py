@@ -443,4 +443,4 @@ SHAPES = {
 }
 
 DENSE = ("G", "S", "Q")
-"""Those that are compared unless others are named: every runtime of the comparison knows them."""
+"""Shapes that are compared unless others are named: every runtime of the comparison knows them."""

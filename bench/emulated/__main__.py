@@ -37,7 +37,7 @@ LENGTH = 64
 """Of the prompt that is timed."""
 
 MOST_OVER_PI5, MOST_OF_FP32 = 2.5, 0.5
-"""What a decode step on a Pi 4 may cost: of a Pi 5's, and of the fp32 bundle's."""
+"""Limits of a decode step on a Pi 4: times that of a Pi 5, and of the fp32 bundle."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Way:
     kernels: str
 
     def task(self, prompts: list[list[int]], length: int, tokens: int, repeats: int) -> Mapping[str, object]:
-        """What the worker is told: ``length`` of the prompt to be timed, ``tokens`` of each answer."""
+        """Return the worker's task: ``length`` of the prompt to be timed, ``tokens`` of each answer."""
         told = {name: value for name, value in asdict(self).items() if name != "label"}
         return told | {"prompts": prompts, "length": length, "tokens": tokens, "repeats": repeats}
 

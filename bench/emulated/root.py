@@ -56,7 +56,7 @@ STARTER = "EDGEGEN_EMULATED_PYTHON"
 
 
 def missing_tool() -> str | None:
-    """What this machine lacks to run a root, in a sentence; None if it lacks nothing."""
+    """Name in a sentence what this machine lacks to run a root; None if it lacks nothing."""
     if _emulator() is None:
         return "there is no qemu-aarch64: install qemu-user-static"
     if shutil.which(COMPILER) is None:
@@ -141,7 +141,7 @@ class Root:
         _run([*build, str(to / "model" / "edgegen_kernels.so")], {"CC": COMPILER})
 
     def run(self, board: Board, task: Mapping[str, object]) -> dict[str, Any]:
-        """What the worker says of ``task`` on that processor.
+        """Run ``task`` on that processor, and return the worker's answer.
 
         Raises:
             RootError: the emulator or the worker fails.
@@ -149,7 +149,7 @@ class Root:
         return json.loads(self._python_says(board, WORKER, json.dumps(task)))
 
     def run_commands(self, board: Board, commands: Sequence[Sequence[str]], home: Path) -> list[dict[str, Any]]:
-        """What commands of ``edgegen`` come to on that processor: ``code``, ``stdout`` and ``stderr`` of each.
+        """Run commands of ``edgegen`` on that processor, and return ``code``, ``stdout`` and ``stderr`` of each.
 
         ``home``: its folder of bundles and settings.
 
@@ -198,7 +198,7 @@ class Root:
 
 
 def run_here(task: Mapping[str, object]) -> dict[str, Any]:
-    """What the worker says of ``task`` on this machine."""
+    """Run ``task`` on this machine, and return the worker's answer."""
     return json.loads(_run([sys.executable, str(WORKER)], {"PYTHONPATH": str(REPOSITORY)}, json.dumps(task)))
 
 
@@ -216,6 +216,6 @@ def _run(command: Sequence[str], variables: Mapping[str, str] | None = None, tex
 
 
 def _requirements() -> list[str]:
-    """What `pip install edgegen` asks for, besides the package itself."""
+    """Return the requirements of `pip install edgegen`, besides the package itself."""
     plain = [one for one in requires("edgegen") or () if "extra ==" not in one]
     return plain + [f"{name}=={version(name)}" for name in SAME_AS_HERE]

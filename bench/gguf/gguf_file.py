@@ -187,7 +187,7 @@ def _qwen3_5(writer: GGUFWriter, config: Config) -> None:
 
 
 def _routed(writer: GGUFWriter, config: Config, count: str, shared: str) -> None:
-    """What is said of experts that are routed as in DeepSeek-V3."""
+    """Write the metadata of experts that are routed as in DeepSeek-V3."""
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_expert_count(config[count])
     writer.add_expert_used_count(config["num_experts_per_tok"])

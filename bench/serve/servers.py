@@ -28,7 +28,7 @@ class ServerError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """What every server may use.
+    """Resources that every server may use.
 
     Attributes:
         context: tokens of a sequence.

@@ -1,4 +1,4 @@
-"""What an output of hidden states costs those who do not ask for it: disk, decode and prefill.
+"""Cost of an output of hidden states for users who do not ask for it: disk, decode and prefill.
 
     python -m bench.compare.checkpoints ./gpt2
     edgegen export ./gpt2 -o ./plain --int8 --fast && edgegen export ./gpt2 -o ./hidden --int8 --fast --with-hidden

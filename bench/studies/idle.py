@@ -1,4 +1,4 @@
-"""What an idle model and an idle server take of the processor: CPU time, and how often they wake it up.
+"""Use of the processor by an idle model and an idle server: CPU time, and how often they wake it up.
 
     python -m bench.studies.idle [--model stories] [--seconds 30]
 

@@ -34,7 +34,7 @@ SECONDS = 0.15
 Clock = Callable[[], float]
 
 KINDS = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "int4": TensorProto.FLOAT}
-"""What a cache is in the graph; int4 ones are made of float32."""
+"""Types of caches in the graph; int4 ones are made of float32."""
 
 
 @dataclass(frozen=True)

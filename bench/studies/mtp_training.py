@@ -88,7 +88,7 @@ class Head:
         return dict(zip(self.names, modules, strict=True))
 
     def parameters(self) -> list[Any]:
-        """What is trained."""
+        """Return the parameters to train."""
         return [one for module in self.parts.values() for one in module.parameters()]
 
     def named(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def imported(name: str) -> Any:
 
 
 def split(ids: list[int]) -> tuple[list[int], list[int]]:
-    """What is trained on, and what is held out."""
+    """Split into ids to train on, and ids that are held out."""
     end = len(ids) - int(HELD_OUT * len(ids))
     return ids[:end], ids[end:]
 
@@ -154,7 +154,7 @@ def own_loss(model: Any, ids: Any) -> tuple[Any, list[float]]:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is trained on until when (as of ``monotonic``), with the state of what is not done yet in ``folder``."""
+    """Training on ``ids`` until a time (as of ``monotonic``); ``folder`` keeps the state of what is not done yet."""
 
     ids: Any
     folder: Path

@@ -1,4 +1,4 @@
-"""What a tokenizer takes by its compiled form, and by the tokenizers library: to open, in memory, and for a text.
+"""Cost of a tokenizer by its compiled form, and by the tokenizers library: to open, in memory, and for a text.
 
     python -m bench.studies.tokenizers TOKENIZER_JSON ... [--text FILE] [--rounds 5]
 

@@ -127,7 +127,7 @@ class Peer(ABC):
 
     @abstractmethod
     def load(self, folder: Path, variant: str, threads: int, context: int) -> Model:
-        """What `prepare` wrote, ready to take a prompt, tokenizer included: text is where a user starts."""
+        """Load what `prepare` wrote, ready to take a prompt, tokenizer included: text is where a user starts."""
 
 
 @dataclass(frozen=True)
