@@ -28,7 +28,7 @@ _VAGUE = re.compile(r"\b(?:rest|last|remainder) of\b")
 
 
 def problems(title: str, *, merge: bool = False) -> list[str]:
-    """What is wrong with a title, in words. That of a merge may be "Merge" and the name of what is merged."""
+    """Return the problems of a title, in words. That of a merge may be "Merge" and the name of what is merged."""
     found: list[str] = []
     if len(title) > LONGEST:
         found.append(f"it has {len(title)} characters, at most {LONGEST} are allowed")

@@ -62,7 +62,7 @@ def _mapped_libraries() -> set[str]:
 
 
 def findings(system: str, how: str, computes: str, ids: int) -> list[dict[str, str]]:
-    """What is found out, as docs/make_systems.py reads it."""
+    """Return the findings, as docs/make_systems.py reads them."""
     found = {"installs": "its wheel", "kernels": computes, "ids": f"{ids} ids"}
     return [{"system": system, "column": column, "how": how, "what": what} for column, what in found.items()]
 

@@ -75,7 +75,7 @@ def options_page() -> str:
 
 
 def help_of(arguments: Iterable[str], option: str = "--help") -> str:
-    """What ``edgegen ARGUMENTS --help`` prints on a terminal of ``WIDTH`` columns."""
+    """Return what ``edgegen ARGUMENTS --help`` prints on a terminal of ``WIDTH`` columns."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         app.main([*arguments, option], prog_name="edgegen", standalone_mode=False, terminal_width=WIDTH)
     return said.getvalue()

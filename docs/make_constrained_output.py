@@ -173,7 +173,7 @@ def page(results: Iterable[tuple[Instance, Outcome, str]]) -> str:
 
 
 def measure(test_data: Path) -> list[tuple[Instance, Outcome, str]]:
-    """What becomes of each instance with GPT-2's vocabulary."""
+    """Return the outcome of each instance with GPT-2's vocabulary."""
     file = test_data / "tokenizers" / "gpt2" / "tokenizer.json"
     vocabulary = Vocabulary.read(file, 50257, "<|endoftext|>")
     return [(instance, *outcome(instance, vocabulary)) for instance in instances(test_data)]

@@ -31,7 +31,7 @@ names = {kind: sorted(getattr(auto, f"MODEL_FOR_{kind}_MAPPING_NAMES")) for kind
     "CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SPEECH_SEQ_2_SEQ")}
 print(json.dumps([transformers.__version__, names]))
 """
-"""What a text decoder is: a causal language model that is listed as nothing else."""
+"""Definition of a text decoder: a causal language model that is listed as nothing else."""
 
 _ENCODERS = """
     bert clip eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llama-embed modern-bert neo-bert nomic-bert

@@ -91,7 +91,7 @@ def page(figures: Mapping[str, float]) -> str:
 
 
 def wrappers() -> str:
-    """What is said of models with towers around a language model."""
+    """Describe models with towers around a language model."""
     types = ", ".join(f"`{model_type}`" for model_type in LANGUAGE_MODELS if model_type not in ELSEWHERE)
     others = ", ".join(f"`{model_type}`" for model_type in sorted(ELSEWHERE))
     said = (
@@ -125,7 +125,7 @@ def verdict(config: Mapping[str, Any]) -> str:
 
 
 def gguf_files() -> str:
-    """What is said of GGUF files."""
+    """Describe GGUF files."""
     names = ", ".join(f"`{name}`" for name in sorted(ARCHITECTURES))
     said = (
         f"GGUF files of these architectures (`general.architecture`) are read: {names}. Where a file beside the model "
@@ -136,7 +136,7 @@ def gguf_files() -> str:
 
 
 def description(family: str) -> str:
-    """What the family's cases say of it, as one line."""
+    """Return the description of a family in its cases, as one line."""
     return re.sub(r"\s+", " ", import_module(f"tests.families.cases.{family.replace('-', '_')}").__doc__ or "").strip()
 
 

@@ -36,7 +36,7 @@ PLATFORMS: dict[str, tuple[str, ...]] = {
     "Windows arm64": ("win_arm64",),
     "macOS 14 arm64": ("macosx_14_0_arm64",),
 }
-"""What a row is called, and the platform tags of its wheels, the best first."""
+"""Names of rows, and the platform tags of their wheels, the best first."""
 
 _MISSING = re.compile(r"No matching distribution found for ([A-Za-z0-9][\w.-]*)")
 
@@ -56,12 +56,12 @@ def run_pip(arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def whole() -> list[str]:
-    """What `pip install edgegen` asks for."""
+    """Return the requirements of `pip install edgegen`."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
 
 
 def generating() -> list[str]:
-    """What generating text needs, each thing listed."""
+    """Return the requirements of generating text, each of them listed."""
     lines = (ROOT / "packaging" / "generating.txt").read_text("utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
@@ -140,7 +140,7 @@ def table(pip: Pip = run_pip) -> str:
 
 
 def cell(tags: Sequence[str], python: str, *, pip: Pip = run_pip) -> str:
-    """What is installed on a platform: everything, what generating needs, or what is missing for that."""
+    """Say what can be installed on a platform: everything, what generating needs, or what is missing for that."""
     lacks = missing(with_dependencies(whole()), tags, python, pip=pip)
     if not lacks:
         return "whole"

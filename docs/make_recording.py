@@ -64,7 +64,7 @@ def picture(answers: list[str]) -> str:
 
 
 def run(command: str) -> str:
-    """What a command prints."""
+    """Return the output of a command."""
     done = subprocess.run([sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, check=True)
     return done.stdout
 

@@ -21,7 +21,7 @@ BEGIN, END = "<!-- systems:begin -->\n", "<!-- systems:end -->\n"
 
 SYSTEMS = ("Linux x86-64", "Linux aarch64", "Windows x64", "Windows arm64", "macOS arm64")
 COLUMNS = {"installs": "installs", "kernels": "kernels", "ids": "same ids", "suite": "tests"}
-"""What is found out of a system, and what its column is called."""
+"""Facts about a system, and the names of their columns."""
 
 WAYS = ("untried", "cross-built", "emulated", "measured")
 """How it was found out, the weakest first."""
@@ -33,7 +33,7 @@ class FindingError(ValueError):
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known of one cell."""
+    """Contents of one cell."""
 
     system: str
     column: str

@@ -49,7 +49,7 @@ def compiler() -> list[str] | None:
 
 
 class Target:
-    """What a compiler makes code for, by the macros that it defines: ``macros``, each with its value.
+    """Target of a compiler, by the macros that it defines: ``macros``, each with its value.
 
     Flags depend on the compiler, not on the system that it runs on.
     """
@@ -88,7 +88,7 @@ class Target:
 
 
 def target_of(command: Sequence[str]) -> Target:
-    """What the compiler ``command`` makes code for.
+    """Return the target of the compiler ``command``.
 
     Raises:
         BuildError: it cannot be started, fails, or is neither gcc nor clang.
@@ -169,7 +169,7 @@ def without_kernels(error: BuildError) -> str:
 
 
 def _run(words: Sequence[str], command: Sequence[str]) -> str:
-    """What a run of the compiler ``command`` writes to stdout.
+    """Run the compiler ``command``, and return its output.
 
     Raises:
         BuildError: it cannot be started, or fails.

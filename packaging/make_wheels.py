@@ -43,7 +43,7 @@ SYSTEMS: Mapping[str, str] = {
     "win_amd64": "Windows x64",
     "win_arm64": "Windows arm64",
 }
-"""What docs/installing.md calls them."""
+"""Names of systems in docs/installing.md, by platform tag."""
 
 PURE = "any"
 
@@ -59,7 +59,7 @@ class Built:
     name: str
     sha256: str
     report: Report | None = None
-    """What its check found; None for the source distribution."""
+    """Findings of the wheel's check; None for the source distribution."""
 
 
 def compiler(target: str) -> str:
@@ -133,7 +133,7 @@ def write_sums(built: Sequence[Built], output: Path) -> None:
 
 
 def findings(built: Sequence[Built]) -> list[dict[str, str]]:
-    """What the wheels say of each system, for docs/make_systems.py."""
+    """Return the wheels' findings of each system, for docs/make_systems.py."""
     found = list[dict[str, str]]()
     for one in built:
         if one.report is None or one.report.problems:

@@ -42,7 +42,8 @@ def sbom(root: Path, version: str, library: Path | None, runtimes: Sequence[str]
 
 
 def runtimes(platform: str, *, clang: bool) -> tuple[str, ...]:
-    """What a compiler, clang or GCC, links into a library for a platform's tag besides its sources."""
+    """Return the runtimes that a compiler, clang or GCC, links into a library for a platform's tag besides its
+    sources."""
     own = "compiler-rt" if clang else "libgcc"
     return (own, "mingw-w64") if platform.startswith("win") else (own,)
 

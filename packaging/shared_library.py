@@ -1,4 +1,4 @@
-"""What a shared library says of itself, in whichever of the formats ELF, PE and Mach-O it is."""
+"""Facts that a shared library states of itself, in whichever of the formats ELF, PE and Mach-O it is."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import lief
 Version = tuple[int, ...]
 
 _MACHINES = {"X86_64": "x86_64", "AMD64": "x86_64", "AARCH64": "arm64", "ARM64": "arm64"}
-"""What the formats call the processors, and what it is here."""
+"""Names of processors in the formats, and here."""
 
 _LINKERS_OWN = {"__mh_dylib_header", "___dso_handle"}
-"""What a linker of Mach-O may export besides: they are the image's own address."""
+"""Symbols that a linker of Mach-O may export besides: they are the image's own address."""
 
 
 class UnreadableError(ValueError):
@@ -49,7 +49,7 @@ class SharedLibrary:
 
 
 def read(data: bytes) -> SharedLibrary:
-    """What the library of these bytes says.
+    """Read the library of these bytes.
 
     Raises:
         UnreadableError: they are none.

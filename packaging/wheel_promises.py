@@ -40,7 +40,7 @@ _WINDOWS = (10, 0)
 """The oldest Windows that ONNX Runtime runs on; the names of wheels have no place for it."""
 
 _SYSTEMS = {"ELF": "glibc", "PE": "Windows", "Mach-O": "macOS"}
-"""What the versions of a format's libraries are of."""
+"""Systems whose versions the libraries of a format name."""
 
 _SYSTEM_LIBRARIES = {
     "ELF": re.compile(r"(?:libc|libm|ld-linux-[a-z0-9-]+)\.so\.\d+"),
@@ -54,7 +54,7 @@ _BUILDERS_FOLDER = re.compile(rb"(?:/tmp/|/home/|/root/|/work/|/Users/|[A-Z]:\\U
 
 @dataclass(frozen=True)
 class Platform:
-    """What the platform tag of a wheel's name promises."""
+    """Promises of the platform tag in a wheel's name."""
 
     format: str
     suffix: str
@@ -88,7 +88,7 @@ class Name:
 
     @classmethod
     def of(cls, name: str) -> "Name":
-        """Those of ``edgegen-1.0-py3-none-any.whl``.
+        """Parse a name such as ``edgegen-1.0-py3-none-any.whl``.
 
         Raises:
             ValueError: it is not the name of a wheel for Python 3 without an ABI.
@@ -178,7 +178,8 @@ def of_library(library: SharedLibrary, platform: Platform) -> Iterator[str]:
 
 
 def of_bytes(data: bytes) -> Iterator[str]:
-    """What no library of a wheel has, whatever its format: too many bytes, and paths of the builder's machine."""
+    """Yield the parts that no library of a wheel may have, whatever its format: too many bytes, and paths of the
+    builder's machine."""
     if len(data) > MOST_LIBRARY_BYTES:
         yield f"it has {len(data)} bytes, at most {MOST_LIBRARY_BYTES} are allowed"
     if match := _BUILDERS_FOLDER.search(data):

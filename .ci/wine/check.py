@@ -48,9 +48,9 @@ SUITES: dict[str, list[str]] = {
     "kernels": ["tests/kernels"],
     "system": ["tests/runtime/system", "tests/cli/test_systems.py"],
 }
-"""Those that take longest come first. What no system can change, numbers above all, is left to Linux's runs."""
+"""Suites by name; the longest come first. What no system can change, numbers above all, is left to Linux's runs."""
 LIBRARIES = ("ucrtbase", "wucrt", "bcryptprimitives", "dxgi")
-"""What a program needs beside it that Wine does not have; make_python.py compiles them."""
+"""Libraries that a program needs beside it and Wine does not have; make_python.py compiles them."""
 BY_NAME_ONLY = ("server",)
 """Takes longer than all others together, and is run where it is asked for."""
 
@@ -68,7 +68,7 @@ class Suite:
 
 @dataclass
 class Report:
-    """What was found. ``ids`` and ``exports`` say of each whether it is Linux's, ``desktop`` whether it works."""
+    """Findings. ``ids`` and ``exports`` say of each whether it is Linux's, ``desktop`` whether it works."""
 
     wine: str
     python: str = ""
@@ -148,7 +148,7 @@ def on_drive_z(path: Path) -> str:
 
 
 def here(*arguments: str) -> str:
-    """What Python prints here, on Linux.
+    """Return what Python prints here, on Linux.
 
     Raises:
         SystemExit: it fails.
@@ -167,7 +167,7 @@ def export_arguments(name: str, checkpoint: str, to: str) -> list[str]:
 
 
 def observed(windows: Windows, what: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What observe.py prints on Linux, and on Windows."""
+    """Return what observe.py prints on Linux, and on Windows."""
     there = windows.run([on_drive_z(HERE / "observe.py"), what, on_drive_z(folder)])
     if there.returncode:
         sys.exit(f"observe.py {what} fails on Windows: {there.stderr.strip()[-2000:]}")

@@ -1,4 +1,4 @@
-"""What edgegen does on the system it runs on, as JSON: `observe.py ids FOLDER` and `observe.py files FOLDER`.
+"""Results of edgegen on the system it runs on, as JSON: `observe.py ids FOLDER` and `observe.py files FOLDER`.
 
 ``ids``: versions, kernels, and token ids of an answer for every bundle in FOLDER, with edgegen's kernels and with ONNX
 Runtime's own operators. ``files``: SHA-256 of every file of every bundle in FOLDER.
