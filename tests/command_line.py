@@ -9,7 +9,7 @@ from edgegen.cli import app, command_of
 
 
 def parameters(verb: str, flags: Sequence[str]) -> dict[str, Any]:
-    """What a verb would be called with.
+    """Return the parameters that a verb would be called with.
 
     Raises:
         click.UsageError: a flag is unknown or malformed.

@@ -132,7 +132,7 @@ def no_waiting_for_disks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def session_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What session fixtures do must not reach the user's home either."""
+    """Keep session fixtures from the user's home too."""
     with pytest.MonkeyPatch.context() as environment:
         for name in os.environ.keys() - OF_TESTS:
             if name.startswith("EDGEGEN_"):

@@ -54,7 +54,7 @@ class Forks:
     def run(
         self, arguments: Sequence[str | bytes], stdin: bytes, cwd: Path, environment: Mapping[str, str]
     ) -> subprocess.CompletedProcess[bytes]:
-        """What ``python -m edgegen ARGUMENTS`` does; forked unless what it imports may read another environment."""
+        """Run ``python -m edgegen ARGUMENTS``, forked unless its imports may read another environment."""
         command = [sys.executable, "-m", "edgegen", *arguments]
         if sys.platform == "linux" and _imported_with(environment) == self._environment:
             cores = sorted(os.sched_getaffinity(0))

@@ -85,8 +85,8 @@ class Oracle:
         return answers
 
     def proposed(self, assistant: Path, ids: list[int], count: int) -> tuple[list[int], Logits]:
-        """What the assistant of a Gemma 4, in a folder of its own, proposes after ``ids``, the last of which is yet to
-        run: ``count`` ids and their logits [count, vocab]. transformers 5 alone has it."""
+        """Return the proposals of a Gemma 4's assistant, in a folder of its own, after ``ids``, the last of which is
+        yet to run: ``count`` ids and their logits [count, vocab]. transformers 5 alone has it."""
         torch, transformers = self._torch, import_transformers()
         module: Any = import_module("transformers.generation.candidate_generator")
         helper: Any = transformers.AutoModelForCausalLM.from_pretrained(
@@ -103,7 +103,7 @@ class Oracle:
 
 
 def _auto_class(transformers: Any, model_type: str) -> Any:
-    """What makes the language model of this type; some are listed among those with vision only."""
+    """Return the class that makes the language model of this type; some are listed among those with vision only."""
     causal = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     return getattr(transformers, "AutoModelForCausalLM" if model_type in causal else "AutoModelForMultimodalLM")
 
@@ -254,7 +254,7 @@ def _spread_logits(model: Any, torch: Any, deviation: float) -> None:
 
 
 def config_json(model_type: str, config: Mapping[str, Any], *, use_diff: bool) -> dict[str, Any]:
-    """What transformers writes of a config; ``use_diff``: without what its config class has as default."""
+    """Return a config as transformers writes it; ``use_diff``: without what its config class has as default."""
     return json.loads(import_transformers().CONFIG_MAPPING[model_type](**config).to_json_string(use_diff=use_diff))
 
 

@@ -57,7 +57,7 @@ def write_adapter(
 
 
 def merged_state(adapted: Any) -> State:
-    """What PEFT merges, by the model's names; ``adapted`` is used up.
+    """Return the state that PEFT merges, by the model's names; ``adapted`` is used up.
 
     A tied head is untied first, as PEFT advises: it would add an update of either tensor to the one that both share.
     """

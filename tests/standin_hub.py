@@ -85,7 +85,7 @@ class StandInHub:
 
     @property
     def url(self) -> str:
-        """What HF_ENDPOINT is set to."""
+        """Value of HF_ENDPOINT."""
         return f"http://127.0.0.1:{self._servers[0].server_address[1]}"
 
     @property
@@ -94,7 +94,8 @@ class StandInHub:
         return f"http://localhost:{self._servers[1].server_address[1]}"
 
     def environment(self, home: Path) -> dict[str, str]:
-        """What a process needs to use this hub, with its cache in ``home``, in place of every HF variable."""
+        """Return the environment of a process that uses this hub, with its cache in ``home``, in place of every HF
+        variable."""
         kept = {
             k: v
             for k, v in os.environ.items()
@@ -295,7 +296,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _lfs(file: Path, size: int) -> dict[str, object]:
-    """What the hub's API says of a large file."""
+    """Return what the hub's API says of a large file; nothing of others."""
     if file.suffix not in _LARGE:
         return {}
     return {"lfs": {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "size": size, "pointerSize": 134}}

@@ -1,4 +1,4 @@
-"""What some systems have and others have not: marks of tests that need it, and links where they are allowed."""
+"""Differences between systems: marks of tests that need what some lack, and links where they are allowed."""
 
 import shutil
 import sys

@@ -22,7 +22,7 @@ class InUseError(PermissionError):
 
 @contextmanager
 def windows_files() -> Generator[None]:
-    """What this process has open or mapped can neither be removed nor renamed, nor a folder that holds it.
+    """Keep files that this process has open or mapped, and folders that hold them, from being removed or renamed.
 
     On Windows itself there is nothing to do.
     """

@@ -71,7 +71,7 @@ def test_edgegen_is_held_against_the_best_of_as_many_bits(shape: ShapeReport) ->
 
 
 def test_ratios_are_taken_within_rounds() -> None:
-    """What the machine does in one round it does to both."""
+    """Changes of the machine's speed in a round apply to both."""
     metric = Metric("tok/s", lambda r: 1 / r["decode_s@32"], ".0f", more_is_better=True)
     slow_then_fast = result("edgegen", measured(0.010), measured(0.001), measured(0.004))
     peer = result("llama.cpp", measured(0.020), measured(0.002), measured(0.008))

@@ -18,7 +18,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is no
 
 
 def completions(*words: str) -> list[CompletionItem]:
-    """What click answers a shell that completes the last word, by the protocol that all shells' scripts use."""
+    """Return click's completions of the last word, by the protocol that all shells' scripts use."""
     *before, incomplete = words
     return ShellComplete(app, {}, "edgegen", "_EDGEGEN_COMPLETE").get_completions([*before], incomplete)
 

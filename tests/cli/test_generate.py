@@ -32,7 +32,7 @@ EIGHT = ("-n", "8", "--seed", "3")
 
 @pytest.fixture
 def answer(int8_bundle: Bundle) -> str:
-    """What the model says to "Zoë"."""
+    """The model's answer to "Zoë"."""
     return LLM.load(int8_bundle.path).generate("Zoë", max_new_tokens=8, seed=3).text
 
 

@@ -74,7 +74,7 @@ class FakeModel:
         self.dropped: list[int] = []
         """How many messages the next prompts do without."""
         self.asked: list[tuple[Any, GenerationOptions, str]] = []
-        """What was asked: the prompt or the messages, the options, and the text that the session held."""
+        """Requests: the prompt or the messages, the options, and the text that the session held."""
         self.continued: list[bool] = []
         """Of each chat, whether its last message was to go on."""
 

@@ -1,4 +1,4 @@
-"""What every client asks, and what must be in its errors."""
+"""Questions that every client asks, and texts that must be in its errors."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What clients put on the wire beside what was asked: keys that change nothing are taken, and change no answer."""
+"""Keys that clients put on the wire beside what was asked: they are accepted, and change no answer."""
 
 from copy import deepcopy
 from typing import Any

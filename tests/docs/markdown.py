@@ -1,4 +1,4 @@
-"""What the tests of the documentation need to know of a Markdown file: its code blocks, headings and links."""
+"""Code blocks, headings and links of a Markdown file, for the tests of the documentation."""
 
 import re
 from collections.abc import Iterator

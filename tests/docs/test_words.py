@@ -113,7 +113,7 @@ TERMS = {
         speculative decoding; prompt lookup; draft model; proposals; accepted; acceptance rate; n-gram
         """,
 }
-"""What each page must say, whatever the case of its letters."""
+"""Terms that each page must have, whatever the case of its letters."""
 
 WITHOUT_TERMS = {
     "SECURITY.md",

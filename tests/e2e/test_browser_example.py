@@ -91,7 +91,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a static server serves: the example, its packages, and a bundle."""
+    """Folder of a static server: the example, its packages, and a bundle."""
     if not PACKAGES.is_dir():
         pytest.skip("onnxruntime-web is not installed: run `npm ci --prefix examples/browser`")
     folder = tmp_path_factory.mktemp("browser") / "site"

@@ -1,4 +1,4 @@
-"""What an emulated system cannot tell: ports, console events, and files that other programs hold for a moment.
+"""Parts that an emulated system cannot test: ports, console events, and files that other programs hold for a moment.
 
 Only where ``EDGEGEN_REAL_SYSTEM`` is set, as on the runners of ci.yml: Wine has other ports and no virus scanner.
 """

@@ -20,7 +20,7 @@ def shown() -> str:
 
 
 def steps() -> Iterator[Callable[[], bool]]:
-    """What is waited for, before the next step."""
+    """Yield the condition to wait for before each next step."""
     yield lambda: chat.status.cget("text") == "stories is loaded"
     chat.entry.insert(0, "Once upon a time")
     chat.send()

@@ -20,7 +20,7 @@ from edgegen_export.architecture.rope import Rope
 
 @dataclass(frozen=True, slots=True)
 class ModelLayer:
-    """What may differ from layer to layer."""
+    """Settings that may differ from layer to layer."""
 
     scale: float
     window: int | None = None

@@ -58,7 +58,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What a bundle generated after a prompt, and the logits of both sides at each of those steps."""
+    """Ids that a bundle generated after a prompt, and the logits of both sides at each of those steps."""
 
     ids: Ids
     found: Logits

@@ -33,7 +33,7 @@ WRITTEN: dict[str, Callable[..., Any]] = {
     "iquestloopcoder": iquestloopcoder.written,
     "phi4flash": phi4flash.written,
 }
-"""What writes those that transformers does not have."""
+"""Writers of models that transformers does not have, by type."""
 
 CONTEXT = 1024
 """That of the bundles, for conversations."""

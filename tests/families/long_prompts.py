@@ -1,4 +1,4 @@
-"""What bundles of families that transformers does not have answer to prompts of many lengths, alone and together."""
+"""Answers of families that transformers does not have to prompts of many lengths, alone and together."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ PROMPTS: list[list[int]] = [np.random.default_rng(n).integers(3, 96, n).tolist()
 def answers(
     bundle: Bundle, *batches: list[list[int]], count: int, chunk: int = 16, kv: KVDtype = "int8"
 ) -> list[list[tuple[int, ...]]]:
-    """Those of each batch of prompts that run together, one batch after another."""
+    """Return the answers to each batch of prompts that run together, one batch after another."""
     options = EngineOptions(threads=1, kv=kv, prefill_chunk=chunk, prefix_cache=0)
     with LLM.load(bundle.path, options=options) as llm:
         found = list[list[tuple[int, ...]]]()

@@ -64,7 +64,7 @@ def rotated(x: Array, theta: float) -> Array:
 def mixed(
     scores: Array, bias: Array, config: Mapping[str, Any], x: Array, expert: Callable[[int, Array], Array]
 ) -> Array:
-    """What the chosen experts give together, for each of ``x`` [t, d]; ``scores`` [t, experts] of the router."""
+    """Return the sum of the chosen experts for each of ``x`` [t, d]; ``scores`` [t, experts] of the router."""
     made: list[Array] = []
     for token, own in zip(x, 1 / (1 + np.exp(-scores)), strict=True):
         groups = np.split(own + bias, config["n_group"])

@@ -148,7 +148,7 @@ def computed(config: Mapping[str, Any], tensors: Mapping[str, Floats], ids: list
         return x / (1 + np.exp(-x))
 
     def scanned(x: Numbers, attn: str) -> Numbers:
-        """What the state space gives of x [t, inner], before its gate."""
+        """Return the output of the state space for x [t, inner], before its gate."""
         kernel = stored[f"{attn}.conv1d.weight"][:, 0]
         padded = np.concatenate([np.zeros((kernel.shape[1] - 1, x.shape[1])), x])
         taps = np.array([padded[k : k + count] * weight for k, weight in enumerate(kernel.T)])

@@ -54,7 +54,7 @@ OF_MODEL = (
     "vocab_size",
     "pad_token_id",
 )
-"""What an assistant has from its model, for it reads what that keeps."""
+"""Keys that an assistant shares with its model, for it reads what that keeps."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 ONE = pytest.mark.parametrize("subject", ["gemma4_text: E2B"], indirect=True)
-"""What is alike for all."""
+"""Mark of tests in which all subjects are alike."""
 
 
 @dataclass(frozen=True)
 class Proposed:
-    """What a head proposes: ids, their logits [steps, vocab], and the hidden states [size] that it began with."""
+    """Proposals of a head: ids, their logits [steps, vocab], and the hidden states [size] that it began with."""
 
     ids: list[int]
     logits: Array
@@ -120,8 +120,8 @@ def _proposed(
     kernels: Any = "auto",
     hidden: Array | None = None,
 ) -> Proposed:
-    """What the head proposes after ``ids``, of which all but the last run in chunks; ``hidden``: in the place of the
-    model's own."""
+    """Return the head's proposals after ``ids``, of which all but the last run in chunks; ``hidden``: in the place of
+    the model's own."""
     options, heard = EngineOptions(threads=1, kv=kv, kernels=kernels, speculate="mtp"), list[Array]()
     runner = open_runner(bundle, options)
     head, cache = open_mtp_head(bundle, options, runner), runner.new_cache()

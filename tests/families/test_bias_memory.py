@@ -1,4 +1,4 @@
-"""What the memory forecast counts of the biases that attention adds to its scores."""
+"""The memory forecast counts the biases that attention adds to its scores."""
 
 import json
 from dataclasses import replace

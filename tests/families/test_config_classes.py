@@ -31,7 +31,7 @@ OF_NO_MODEL: Mapping[str, str] = {
 
 @pytest.fixture(scope="module")
 def configs() -> dict[str, Config]:
-    """What each class writes of its defaults, by type, of those that have an exporter."""
+    """Config that each class writes of its defaults, by type, for types that have an exporter."""
     return dict(_written())
 
 

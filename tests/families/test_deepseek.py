@@ -84,7 +84,7 @@ def written(folder: Path, model: Any, normalized: bool) -> Path:
 
 
 def described(writer: GGUFWriter, config: Any) -> None:
-    """What llama.cpp's converter says beside what it says of a Llama."""
+    """Write the metadata that llama.cpp's converter adds to a Llama's."""
     writer.add_rope_scaling_type(RopeScalingType.NONE)
     writer.add_expert_feed_forward_length(EXPERTS["moe_intermediate_size"])
     writer.add_expert_weights_scale(1.0)

@@ -37,7 +37,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
         "linear_attn_config": {**KIMI_NET, "kda_layers": [1, 2, 4, 5, 7, 8, 10, 11], "full_attn_layers": [3, 6, 9, 12]}
     },
 }
-"""What else has to change, by family."""
+"""Further keys that have to change, by family."""
 
 
 def deep(case: Case) -> Case:

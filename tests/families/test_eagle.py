@@ -108,7 +108,7 @@ def subject(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytes
 
 
 def _fused(subject: Subject, ids: list[int]) -> Array:
-    """What the draft takes of the model: ``fc`` of the residual streams before three layers, [t, d]."""
+    """Return the draft's input from the model: ``fc`` of the residual streams before three layers, [t, d]."""
     torch, transformers = import_torch(), import_transformers()
     found: Any = transformers.AutoModelForCausalLM.from_pretrained(subject.model, dtype=torch.float32).eval()
     with torch.no_grad():
@@ -208,7 +208,7 @@ def _changed(subject: Subject, folder: Path, config: Mapping[str, Any], tensors:
 
 
 ONE = pytest.mark.parametrize("subject", [False], indirect=True, ids=["residual"])
-"""What is alike for both."""
+"""Mark of tests in which both subjects are alike."""
 
 
 @ONE

@@ -1,4 +1,4 @@
-"""What the memory forecast and the estimate of an export count of what proposes further tokens."""
+"""The memory forecast and the estimate of an export count the weights that propose further tokens."""
 
 import json
 from pathlib import Path

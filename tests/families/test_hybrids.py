@@ -120,13 +120,13 @@ OPERATORS = {
     "inkling_text": {b"QMoE", b"Transpose", b"Squeeze", *CHOICE},
     "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
 }
-"""Those of a family that are neither edgegen's nor exact, but for matrices; others have none."""
+"""Operators of a family that are neither edgegen's nor exact, but for matrices; others have none."""
 
 ROLLED_BACK = frozenset(
     "lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next olmo_hybrid kimi_linear bailing_hybrid jamba mamba falcon_mamba "
     "phi4flash inkling_text".split()
 )
-"""Those whose states can do without the last tokens of a run."""
+"""Families whose states can do without the last tokens of a run."""
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 

@@ -1,4 +1,4 @@
-"""What IQuest-Coder Loop is refused for."""
+"""Configs for which IQuest-Coder Loop is refused."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -52,7 +52,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def initializers(bundle: Bundle) -> dict[str, np.ndarray]:
-    """What the decode graph has stored, by name."""
+    """Return the initializers of the decode graph, by name."""
     graph = cast(Any, onnx).load(str(bundle.file(bundle.variant.decode))).graph
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 

@@ -156,7 +156,7 @@ def test_quantized_is_bit_exact(scheme: Any, tmp_path: Path) -> None:
 
 
 def test_the_published_sizes_give_the_published_number_of_parameters() -> None:
-    """Those of apple/OpenELM-270M, 271,527,168 parameters."""
+    """Sizes of apple/OpenELM-270M, 271,527,168 parameters."""
     config = {
         **BASE,
         "ffn_dim_divisor": 256,

@@ -1,4 +1,4 @@
-"""What a Phi-4-mini-flash says of itself, and is refused for."""
+"""Configs of Phi-4-mini-flash: how they are read, and refused."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -191,7 +191,7 @@ def test_a_renamed_model_computes_the_same(
 
 
 WHOLE = {"partial_rotary_factor": 1.0, "use_qkv_bias": False, "use_parallel_residual": False, "qk_layernorm": False}
-"""What makes of a StableLM a Llama with LayerNorm."""
+"""Keys that make a StableLM a Llama with LayerNorm."""
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.families.rwkv7 import BASE, computed, written
 
 
 def test_the_published_sizes_give_the_published_number_of_parameters() -> None:
-    """Those of RWKV7-World3-1.5B in the paper, 1,527,404,544 parameters."""
+    """Sizes of RWKV7-World3-1.5B in the paper, 1,527,404,544 parameters."""
     sizes = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 24, "head_dim": 64}
     ranks = {"decay_low_rank_dim": 96, "a_low_rank_dim": 96, "v_low_rank_dim": 64, "gate_low_rank_dim": 256}
     config = {**BASE, **sizes, **ranks, "value_dim": [2048] * 24, "vocab_size": 65536, "max_position_embeddings": 2048}

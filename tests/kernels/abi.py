@@ -46,7 +46,7 @@ def build_probe(to: Path) -> Path:
 
 
 def ask(library: Path) -> dict[str, set[str]]:
-    """What the probe found of each place: "right", "wrong" or, asked several times, both."""
+    """Return the probe's findings of each place: "right", "wrong" or, asked several times, both."""
     options = cast(Any, ort).SessionOptions()
     options.intra_op_num_threads = 2
     options.register_custom_ops_library(str(library))

@@ -211,7 +211,7 @@ def run(session: Any, x: Array) -> Array:
 
 
 def reference(weights: Weights, x: Array) -> Array:
-    """What kernels/matrix.h says of ``x`` [count, columns], operation by operation: float32 [count, rows]."""
+    """Compute kernels/matrix.h's formula of ``x`` [count, columns], operation by operation: float32 [count, rows]."""
     count, blocks = len(x), weights.blocks
     padded = np.zeros((count, blocks * weights.block), np.float32)
     padded[:, : weights.columns] = x

@@ -21,7 +21,8 @@ Floats = NDArray[np.float32]
 
 
 def instruction_sets() -> list[str]:
-    """Those that this processor runs, by their names for EDGEGEN_ISA; an unknown name means the best there is."""
+    """Return the instruction sets that this processor runs, by their names for EDGEGEN_ISA; an unknown name means the
+    best there is."""
     cpu = set(_flags())
     x86 = {"avx512vnni": "avx512_vnni", "avx2": "avx2"}
     arm = {"i8mm": "i8mm", "dotprod": "asimddp", "neon": "asimd"}

@@ -40,7 +40,7 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class Case:
-    """What a graph has, and how long its rows are before ``tokens`` more."""
+    """Sizes of a graph, and how long its rows are before ``tokens`` more."""
 
     heads: int = 4
     kv_heads: int = 2

@@ -70,7 +70,7 @@ def output_of(command: Sequence[str | Path], isa: str, *arguments: str, emulated
 
 
 def lines_of(command: Sequence[str | Path], isa: str, threads: int = 1, emulated: str | None = None) -> list[str]:
-    """What the driver prints of all cases."""
+    """Return the lines that the driver prints for all cases."""
     lines = output_of(command, isa, str(threads), emulated=emulated)
     assert len(lines) == CASES
     return lines

@@ -45,7 +45,7 @@ class Table:
         object.__setattr__(self, "scales", bits.view(np.float32))  # which bfloat16 holds exactly
 
     def values(self) -> NDArray[np.float32]:
-        """What the table stands for: (code - zero) * scale, rounded once."""
+        """Return the values of the table: (code - zero) * scale, rounded once."""
         codes, zeros = self._numbers(self.codes), self._numbers(self.zeros)
         if not self.with_zeros:
             zeros[:] = 128 if self.bits == 8 else 8

@@ -68,7 +68,7 @@ def test_instruction_sets_change_no_id(isa: str, expected: list[list[int]]) -> N
 
 @needs_proc
 def test_loading_takes_less_memory_than_with_stock_operators() -> None:
-    """Those pack a copy of the weights; the kernels read them where the file lies."""
+    """Stock operators pack a copy of the weights; the kernels read them where the file lies."""
     needs_library()
     kilobytes = {
         kernels: int(subprocess.check_output([sys.executable, "-c", MEMORY, kernels])) for kernels in ("own", "stock")

@@ -124,7 +124,7 @@ def test_a_factor_whose_rows_overlap_is_refused() -> None:
 
 
 def no_library(*_: object, symmetric: bool) -> None:
-    """What ``native_block`` answers then."""
+    """Answer as ``native_block`` does without a library."""
 
 
 def test_a_matrix_has_the_same_bits_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ class Speculating:
 
 
 def plain(mixer: Mixer, isa: str | None = None) -> tuple[list[Array], Array]:
-    """What each token gives, and the state after the last: a run without proposals, token by token."""
+    """Return the output of each token, and the state after the last: a run without proposals, token by token."""
     session, state, given = session_of(with_kernels(mixer.graph), isa=isa), mixer.feeds["past"], list[Array]()
     known, names = {one.name for one in session.get_inputs()}, [one.name for one in session.get_outputs()]
     for at in range(mixer.tokens):

@@ -120,7 +120,7 @@ def installed(client: Client, folder: Path) -> Path:
 
 
 def results(report: Path) -> list[str]:
-    """What became of each scenario, from pytest's report."""
+    """Return the results of each scenario, from pytest's report."""
     counts = {scenario: Counter[str]() for scenario in SCENARIOS}
     for case in ElementTree.parse(report).iter("testcase"):
         name = case.get("name", "").removeprefix("test_").partition("[")[0]

@@ -52,7 +52,7 @@ LINES = 4
 
 
 class LostError(Exception):
-    """What a command that failed has left is not what it should be."""
+    """The files that a failed command has left are not as they should be."""
 
 
 @dataclass(frozen=True)

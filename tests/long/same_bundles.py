@@ -1,4 +1,4 @@
-"""What every family's cases are exported to, as digests: the same before and after a change that means to change none.
+"""Digests of the exports of every family's cases: the same before and after a change that means to change none.
 
 ``python -m tests.long.same_bundles --write FILE`` before the change, ``--compare FILE`` after it. A digest is that of
 graphs, stored weights, tensors, norms, KV cache, smoothing pairs and the matrices that calibration walks through, for

@@ -70,7 +70,7 @@ class Build:
 
     @property
     def components(self) -> list[str]:
-        """What the bill of materials lists."""
+        """Names in the bill of materials."""
         (path,) = self.data["sbom_files"]
         return [component["name"] for component in json.loads(Path(path).read_text("utf-8"))["components"]]
 

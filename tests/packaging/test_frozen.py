@@ -70,7 +70,7 @@ def test_without_its_data_it_says_what_to_add(frozen: Path, tmp_path: Path) -> N
 
 
 class TestWithoutPyInstaller:
-    """What the errors say, without an app."""
+    """Texts of the errors, without an app."""
 
     def test_the_embedded_model_is_missing(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(sys, "frozen", True, raising=False)

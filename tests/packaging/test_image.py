@@ -25,7 +25,7 @@ def variables() -> dict[str, str]:
 
 
 def healthy(port: int) -> bool:
-    """What the health check finds at a port."""
+    """Return whether the health check passes at a port."""
     (line,) = steps("HEALTHCHECK")
     program, *arguments = json.loads(line[line.index("[") :])
     assert program == "python"

@@ -34,7 +34,7 @@ def good(platform: str, **changes: Any) -> bytes:
 
 
 def problems(platform: str, **changes: Any) -> list[str]:
-    """What is wrong with a library of these changes."""
+    """Return the problems of a library with these changes."""
     return [*of_library(shared_library.read(good(platform, **changes)), Platform.of(platform))]
 
 

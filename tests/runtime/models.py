@@ -267,7 +267,7 @@ def write_fake_bundle(
 
 
 def raw_manifest(folder: Path) -> dict[str, Any]:
-    """What ``edgegen.json`` says, without the hash of itself, so that it can be changed and written again."""
+    """Return the contents of ``edgegen.json`` without its own hash, so that it can be changed and written again."""
     raw: dict[str, Any] = json.loads((folder / MANIFEST_NAME).read_text("utf-8"))
     del raw["sha256"]
     return raw

@@ -1,4 +1,4 @@
-"""What importing edgegen costs: each part loads what it needs, when it needs it."""
+"""Cost of importing edgegen: each part loads what it needs, when it needs it."""
 
 import json
 import subprocess
@@ -61,7 +61,7 @@ UNNEEDED = {
     "subprocess",
     "tempfile",
 }
-"""What generating a text does without; all of it was once imported before the first token."""
+"""Modules that generating a text does without; all of them were once imported before the first token."""
 
 
 def imports_of(code: str) -> set[str]:

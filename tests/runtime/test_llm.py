@@ -445,7 +445,7 @@ class TestCancelling:
         assert len(graphs.runs) <= runs + 1 + 3 + 29
 
     def test_an_interrupt_ends_a_whole_list(self, llm: LLM, graphs: FakeGraphs) -> None:
-        """What nobody waits for any more must not delay the next request."""
+        """A request that no caller waits for any more must not delay the next one."""
         graphs.after_run = InterruptAt(2, graphs)
         with pytest.raises(KeyboardInterrupt):
             llm.generate(["a", *("bbb" for _ in range(50))], max_new_tokens=50)

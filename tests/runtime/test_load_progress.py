@@ -1,4 +1,4 @@
-"""What LLM.load tells of its progress."""
+"""Progress that LLM.load reports."""
 
 import shutil
 from pathlib import Path

@@ -61,7 +61,7 @@ class Traced:
         self._process = start(code, "strace", "-f", "-e", "trace=network", *inject, "-o", str(trace))
 
     def calls(self) -> list[str]:
-        """Those for sockets of any kind but of the machine's own file system."""
+        """Return the calls for sockets of any kind but of the machine's own file system."""
         _, errors = self._process.communicate(timeout=300)
         assert self._process.returncode == 0, errors
         lines = [line.partition(" ")[2].strip() for line in self._trace.read_text().splitlines()]

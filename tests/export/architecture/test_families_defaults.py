@@ -24,16 +24,16 @@ ELSEWHERE = {
     *("lfm2_moe", "lfm3_vl", "telechat3", "dots1", "bailing_moe", "glm4_moe", "deepseek_v2", "kimi_k2"),
     *("orion", "qwen", "deepseek", "nanbeige", "hrm_text", "rwkv7", "iquestloopcoder", "phi4flash", "inkling2_text"),
 }
-"""Those with vision have the config of their language model inside: tests/families/test_vision.py, test_mistral3.py,
-test_qwen3_5.py, test_gemma3n.py, test_gemma4.py, test_lfm.py. By default, all layers of Granite 4 and Bamba are mixers,
-and Nemotron-H has experts, which is refused: test_mixer_configs.py. transformers does not have Baichuan, OpenELM,
-InternLM 2, IQuest-Coder Loop, MiMo, MiniCPM, Nanbeige, Orion, Phi-4-mini-flash, the first Qwen, RWKV-7, TeleChat 3 and
-Ling, and writes what each layer of Gemma 4 has: test_baichuan.py, test_openelm.py, test_renamed.py,
-test_iquestloopcoder.py, test_minicpm.py, test_nanbeige.py, test_phi4flash.py, test_rwkv7.py, test_gemma4.py. HRM-Text's
-attention to the prompt is not causal by default, which is refused. LFM2 MoE has no kinds of layers by default:
-test_lfm.py; dots.llm1 has no number of experts, DeepSeek-V2 not that of those that a token uses, Kimi K2 is DeepSeek-V3
-by another name, the heads of GLM-4.5 do not divide its width, and Inkling 2 has more experts than one graph holds:
-test_inkling.py."""
+"""Model types compared elsewhere, or not at all. Those with vision have the config of their language model inside:
+tests/families/test_vision.py, test_mistral3.py, test_qwen3_5.py, test_gemma3n.py, test_gemma4.py, test_lfm.py. By
+default, all layers of Granite 4 and Bamba are mixers, and Nemotron-H has experts, which is refused:
+test_mixer_configs.py. transformers does not have Baichuan, OpenELM, InternLM 2, IQuest-Coder Loop, MiMo, MiniCPM,
+Nanbeige, Orion, Phi-4-mini-flash, the first Qwen, RWKV-7, TeleChat 3 and Ling, and writes what each layer of Gemma 4
+has: test_baichuan.py, test_openelm.py, test_renamed.py, test_iquestloopcoder.py, test_minicpm.py, test_nanbeige.py,
+test_phi4flash.py, test_rwkv7.py, test_gemma4.py. HRM-Text's attention to the prompt is not causal by default, which is
+refused. LFM2 MoE has no kinds of layers by default: test_lfm.py; dots.llm1 has no number of experts, DeepSeek-V2 not
+that of those that a token uses, Kimi K2 is DeepSeek-V3 by another name, the heads of GLM-4.5 do not divide its width,
+and Inkling 2 has more experts than one graph holds: test_inkling.py."""
 
 LATER = {
     *("granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "lfm3", "ministral3", "qwen3_5_text"),
@@ -43,7 +43,7 @@ LATER = {
     *("olmo_hybrid", "kimi_linear", "bailing_hybrid", "dory", "diffllama", "inkling_text"),
     "inkling2_loop_text",
 }
-"""Those that transformers 4 does not know."""
+"""Types that transformers 4 does not know."""
 
 ALL = {
     model_type: family

@@ -1,4 +1,4 @@
-"""What a bit budget buys: never more than it has, and what saves most first."""
+"""A bit budget is never exceeded, and buys first what saves most."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What calibration decides: on small models whose weights were made to ask for it."""
+"""Decisions of calibration, on small models whose weights were made to ask for them."""
 
 import re
 from dataclasses import replace

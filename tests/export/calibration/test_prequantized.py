@@ -71,7 +71,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
 
 
 def stored_arrays(bundle: Bundle) -> dict[str, NDArray[Any]]:
-    """What lies in the weights file, by name."""
+    """Return the arrays of the weights file, by name."""
     weights, result = bundle.file("weights.data").read_bytes(), dict[str, NDArray[Any]]()
     for tensor in onnx.ModelProto.FromString(bundle.file("prefill.onnx").read_bytes()).graph.initializer:
         place = {entry.key: entry.value for entry in tensor.external_data}

@@ -1,4 +1,4 @@
-"""What llama.cpp's converter says of a family in a file's metadata, and how it rearranges its tensors.
+"""Metadata that llama.cpp's converter writes for a family, and how it rearranges its tensors.
 
 A second time, forwards, where the exporter has it backwards.
 """
@@ -26,7 +26,7 @@ def key_length(writer: GGUFWriter, config: Any) -> None:
 
 
 def sizes(writer: GGUFWriter, config: Any) -> None:
-    """What nearly every family has."""
+    """Write the metadata that nearly every family has."""
     writer.add_context_length(getattr(config, "max_position_embeddings", None) or config.seq_length)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -166,7 +166,7 @@ def gptj(writer: GGUFWriter, config: Any) -> None:
 
 
 def pictures(writer: GGUFWriter, config: Any) -> None:
-    """What a model has for pictures that its language model sees: positions in three dimensions, and layers."""
+    """Write a model's metadata for pictures that its language model sees: positions in three dimensions, and layers."""
     writer.add_rope_dimension_sections([2, 1, 1, 0])
     writer.add_num_deepstack_layers(3)
 
@@ -185,7 +185,7 @@ def gemma3(writer: GGUFWriter, config: Any) -> None:
 
 
 def granite4(writer: GGUFWriter, config: Any) -> None:
-    """What the converter adds for a model whose layers could have been recurrent."""
+    """Write the metadata that the converter adds for a model whose layers could have been recurrent."""
     writer.add_expert_shared_feed_forward_length(config.intermediate_size)
     writer.add_ssm_conv_kernel(4)
     writer.add_ssm_state_size(128)

@@ -1,4 +1,4 @@
-"""What llama.cpp's converter says of the mixtures of experts of 2025, and how it renames their tensors."""
+"""Metadata that llama.cpp's converter writes for the mixtures of experts of 2025, and how it renames their tensors."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.export.checkpoint.gguf_steps import Arrays, key_length, kv_heads, mer
 
 
 def of_experts(writer: GGUFWriter, config: Any) -> None:
-    """What it says of every family, experts included."""
+    """Write the metadata of every family, experts included."""
     for describe in (sizes, kv_heads, rope):
         describe(writer, config)
     if getattr(config, "head_dim", None):
@@ -34,7 +34,7 @@ def _shared(config: Any) -> int:
 
 
 def as_deepseek(writer: GGUFWriter, config: Any) -> None:
-    """What it says of experts that are routed as in DeepSeek-V3."""
+    """Write the metadata of experts that are routed as in DeepSeek-V3."""
     writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     writer.add_expert_shared_count(_shared(config))
     writer.add_leading_dense_block_count(getattr(config, "first_k_dense_replace", 0))
@@ -123,7 +123,8 @@ def ernie_moe(writer: GGUFWriter, config: Any) -> None:
 
 
 def latent(writer: GGUFWriter, config: Any) -> None:
-    """What it says of latent attention: as the sizes of keys and values those of the KV cache, and their own apart."""
+    """Write the metadata of latent attention: as sizes of keys and values those of the KV cache, and their own
+    apart."""
     sizes(writer, config)
     rope(writer, config)
     _ranks(writer, config)

@@ -1,5 +1,5 @@
-"""What llama.cpp's converter says of families with fixed states and of Gemma 3n and 4, and how it rearranges their
-tensors."""
+"""Metadata that llama.cpp's converter writes for families with fixed states and for Gemma 3n and 4, and how it
+rearranges their tensors."""
 
 from collections.abc import Callable, Sequence
 from statistics import NormalDist

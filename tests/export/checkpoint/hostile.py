@@ -103,7 +103,7 @@ def changed_copy(sources: Sources, target: Path, chance: random.Random) -> Path:
 
 
 def export_arguments(folder: Path) -> tuple[str, str | None]:
-    """What is to be exported (the folder, its GGUF file, or the GPT-2 beside it) and its adapter."""
+    """Return the source to export (the folder, its GGUF file, or the GPT-2 beside it) and its adapter."""
     if (folder / "adapter_config.json").exists():
         return str(folder.parent / "gpt2"), str(folder)
     file = folder / "model.gguf"

@@ -51,7 +51,7 @@ class Quantized:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a quantizer was asked for. ``shuffled``: columns are grouped in an order of their own, as with desc_act.
+    """Settings of a quantizer. ``shuffled``: columns are grouped in an order of their own, as with desc_act.
 
     ``only``: names of the weights that are quantized, all linear layers by default.
     """

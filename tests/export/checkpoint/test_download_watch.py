@@ -1,4 +1,4 @@
-"""What is told of a download while its file grows."""
+"""Progress of a download while its file grows."""
 
 import threading
 from pathlib import Path

@@ -39,7 +39,7 @@ NAMES = {
     "embed_tokens": MODEL_TENSOR.NEXTN_EMBED_TOKENS,
     "shared_head.head": MODEL_TENSOR.NEXTN_SHARED_HEAD_HEAD,
 }
-"""What is around the layer, by DeepSeek's names."""
+"""Tensors around the layer, by DeepSeek's names."""
 
 
 def _case(family: str) -> Case:
@@ -76,7 +76,7 @@ def _as_deepseek(config: object, arrays: Arrays) -> Arrays:
 
 
 def _named(config: object, arrays: Arrays) -> Arrays:
-    """What is around the layer under the file's names, which not every architecture of the library has."""
+    """Return the tensors around the layer by the file's names, which not every architecture of the library has."""
     number = steps.layers_of(config)
     named = {
         f"model.layers.{number}.{theirs}.weight": f"{TENSOR_NAMES[ours].format(bid=number)}.weight"

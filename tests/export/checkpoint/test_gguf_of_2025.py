@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write
 
 
 def _long_context(writer: GGUFWriter, config: Any) -> None:
-    """What llama.cpp's converter writes of a Ministral 3."""
+    """Write the metadata that llama.cpp's converter writes for a Ministral 3."""
     writer.add_rope_scaling_type(RopeScalingType.YARN)
     writer.add_rope_scaling_factor(4.0)
     writer.add_rope_scaling_orig_ctx_len(16)

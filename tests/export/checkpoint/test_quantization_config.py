@@ -1,4 +1,4 @@
-"""What configs say of quantization: read, or refused by name."""
+"""Settings of quantization in configs: read, or refused by name."""
 
 import json
 from pathlib import Path

@@ -23,7 +23,7 @@ class DecoderFormula:
         self.read: dict[str, Array] = {}
         """Keys and values by their names, for layers that read another's."""
         self.parts: Array = np.empty(0)
-        """What layers take of embeddings of their own, [t, layers, width]."""
+        """Embeddings that layers have of their own, [t, layers, width]."""
 
     def logits(self, ids: list[int]) -> Array:
         """ids [t] → logits [t, vocab]."""
@@ -163,7 +163,7 @@ class DecoderFormula:
         return self.linear(f"{name}.down", self.sub_normed(name, hidden))
 
     def sub_normed(self, name: str, x: Array) -> Array:
-        """What an output projection takes."""
+        """Return the input of an output projection."""
         return self.norm(self.model.sub_norm, x, f"{name}.sub_norm") if self.model.sub_norm else x
 
     def activated(self, name: str, x: Array) -> Array:
@@ -215,7 +215,7 @@ class DecoderFormula:
         return self.linear(f"{name}.o", self.sub_normed(name, attended.swapaxes(0, 1).reshape(tokens, -1)))
 
     def kept(self, name: str, part: str, y: Array) -> Array:
-        """What becomes of y [t, heads, head_dim], the queries, keys or values of a layer."""
+        """Return y [t, heads, head_dim], the queries, keys or values of a layer, as the layer uses it."""
         del name, part
         return y
 

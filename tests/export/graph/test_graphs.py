@@ -37,7 +37,7 @@ def runner(bundle: Bundle) -> Runner[Any]:
 
 
 def keys_and_values(cache: KVCache, slot: int) -> list[NDArray[Any]]:
-    """What ``slot`` holds, layer by layer."""
+    """Return the keys and values of ``slot``, layer by layer."""
     return [buffer.array[0, :, : cache.lengths[slot]] for buffer in cache.buffers(slot, 1)]
 
 

@@ -1,4 +1,4 @@
-"""What an export will take, by its config: memory and disk are what exports really take, time has the right order."""
+"""Estimates of an export by its config: memory and disk are those of real exports, time has the right order."""
 
 import gc
 import json

@@ -73,7 +73,8 @@ def kept_in(target: Path) -> list[Path]:
 
 
 def names_in(target: Path) -> list[str]:
-    """What an export leaves. On Windows its temporary files stay until nothing has them open, or the process ends."""
+    """Return the names that an export leaves. On Windows its temporary files stay until nothing has them open, or the
+    process ends."""
     if not target.exists():
         return []
     names = (path.name for path in target.iterdir())

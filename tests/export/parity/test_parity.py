@@ -1,4 +1,4 @@
-"""What an export says of its bundle: the unquantized model heard, layers compared, warnings given, a picture drawn."""
+"""Parity of an export: the unquantized model is run, layers compared, warnings given, a picture drawn."""
 
 from collections.abc import Sequence
 from dataclasses import replace

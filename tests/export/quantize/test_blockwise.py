@@ -46,7 +46,7 @@ matrices = arrays.arrays(
 
 
 def dequantized(codes: NDArray[np.uint8], scales: NDArray[np.float32], zeros: Any, columns: int) -> NDArray[np.float32]:
-    """What codes [n, blocks, block_size] and scales [n, blocks] stand for, by the operator's specification."""
+    """Return the values of codes [n, blocks, block_size] and scales [n, blocks], by the operator's specification."""
     values: NDArray[Any] = (codes.astype(np.float32) - np.float32(zeros)) * scales[:, :, None]
     return values.reshape(len(codes), -1)[:, :columns]
 

@@ -239,7 +239,7 @@ def test_no_golden_token_crosses_a_word(test_data: Path, name: str, file: str, m
 
 @cache
 def splitter(name: str) -> Any:
-    """What splits a text into words as ``name`` does, out of a vocabulary that does not matter."""
+    """Return a splitter of text into words as ``name`` has it, out of a vocabulary that does not matter."""
     letters = [(letter, 0.0, NORMAL) for letter in LETTER_OF_BYTE.values()]
     metadata = metadata_of("gpt2", name, [*letters, ("aa", 0.0, NORMAL)], bos=0, eos=0) | {f"{GGML}.merges": ["a a"]}
     return cast(Any, tokenizers.Tokenizer).from_buffer(tokenizer_from_gguf(metadata)["tokenizer.json"]).pre_tokenizer
@@ -284,7 +284,7 @@ WORDS: dict[str, list[str]] = {
 
 
 def test_marks_belong_to_their_letters_or_not() -> None:
-    """Those of Devanagari and others are letters to Qwen3.5 only."""
+    """Marks of Devanagari and others are letters to Qwen3.5 only."""
     text = "का जि"
     by_name = {"qwen35": ["का", " जि"], "qwen2": ["क", "ा", " ज", "ि"]}
     for name, words in by_name.items():

@@ -97,7 +97,7 @@ def test_a_text_gets_the_longest_tokens(tokenizer: Tokenizer, text: str) -> None
 
 
 def test_every_character_gets_the_longest_tokens(tokenizer: Tokenizer) -> None:
-    """Those of three bytes and the first of four; alone, and side by side."""
+    """Characters of three bytes and the first of four; alone, and side by side."""
     points = [*range(0x800, 0x3000, 7), *range(0x4E00, 0x4F00), *range(0x1F300, 0x1F700, 3), *range(0x26080, 0x260C0)]
     text = "".join(map(chr, points))
     for one in (text, "x".join(text)):

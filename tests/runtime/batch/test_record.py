@@ -1,4 +1,4 @@
-"""What a batch writes for a line, held against objects written by hand after OpenAI's documentation."""
+"""Records that a batch writes for a line, compared with objects written by hand after OpenAI's documentation."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is asked for, and what of it a model has room for."""
+"""Options of a benchmark, and which measurements a model has room for."""
 
 import pytest
 from hypothesis import given

@@ -38,7 +38,7 @@ def raw(manifest: Manifest) -> dict[str, Any]:
 
 
 def without_hash(manifest: Manifest) -> dict[str, Any]:
-    """What is written, but for the last key."""
+    """Return the written manifest without its last key, the hash."""
     raw: dict[str, Any] = json.loads(manifest.to_json())
     assert list(raw)[-1] == "sha256"
     del raw["sha256"]
@@ -46,7 +46,7 @@ def without_hash(manifest: Manifest) -> dict[str, Any]:
 
 
 def problems(raw: Any) -> list[str]:
-    """What reading says, line by line."""
+    """Return the problems that reading reports, line by line."""
     with pytest.raises(ManifestError) as caught:
         Manifest.from_json(json.dumps(raw), "here")
     text = str(caught.value)

@@ -1,4 +1,4 @@
-"""What a model card says of the model's use."""
+"""Notes on a model's use in its model card."""
 
 from dataclasses import replace
 from pathlib import Path

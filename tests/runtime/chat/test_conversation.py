@@ -1,4 +1,4 @@
-"""What can be wrong with a conversation, and that all of it is said at once."""
+"""Problems of a conversation: all of them are reported at once."""
 
 from typing import Any, cast
 

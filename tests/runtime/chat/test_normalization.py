@@ -43,7 +43,7 @@ NOT_SHOWN = {
     ("Apertus-8B-Instruct", "a nested schema"): _LIST,
     ("openai-gpt-oss-120b", "a nested schema"): _LIST,
 }
-"""What a template of a model's maker leaves out of a tool's schema: docs/chat-templates.md lists it."""
+"""Parts of a tool's schema that a template of a model's maker leaves out: docs/chat-templates.md lists them."""
 
 _numbers = itertools.count()
 

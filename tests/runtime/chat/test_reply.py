@@ -330,7 +330,7 @@ def _rendered(template: ChatTemplate, given: list[Call]) -> Iterator[str]:
 
 
 def part_of(form: ReplyFormat, text: str) -> str:
-    """What the model writes of a rendering: from the first call, or from the end of the prompt, to the last call."""
+    """Return the model's part of a rendering: from the first call, or from the end of the prompt, to the last call."""
     style = form.style
     assert style is not None
     if form.layout is not None and form.layout.headers is not None:

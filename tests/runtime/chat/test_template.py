@@ -85,7 +85,7 @@ WORDS = {
     "calls": ["Weather?", "get_weather", "Ålesund", "rain", "It rains.", "Thanks"],
     "unusual": ["I begin.", "And go on."],
 }
-"""What the conversations say. A template that shows all of it needs no normalization."""
+"""Words of the conversations. A template that shows all of them needs no normalization."""
 
 TOOLS_UNKNOWN = ("eachadea/vicuna-13b-1.1", "Orca-Vicuna", "deepseek-ai/deepseek-coder-33b-instruct")
 """Templates that do not know the role of tools, and show a tool's message as the assistant's."""

@@ -38,7 +38,8 @@ SWITCHES = {
     "openai-gpt-oss-120b": "",
     "upstage-Solar-Open-100B": "reasoning_effort",
 }
-"""What switches thinking off in each of the 54 templates that can be told anything; gpt-oss has levels only."""
+"""Variable that switches thinking off in each of the 54 templates that can be told anything; gpt-oss has levels
+only."""
 
 
 def template_of(source: str) -> ChatTemplate:
@@ -51,7 +52,7 @@ def asked(source: str, thinking: bool | None = None, effort: str | None = None, 
 
 
 def test_the_switches_of_real_templates(test_data: Path) -> None:
-    """What each renders with its switch is what transformers renders with it."""
+    """Each renders with its switch what transformers renders with it."""
     oracle = import_jinja_template_renderer()
     found = dict[str, str]()
     for path in sorted((test_data / "templates" / "llamacpp").glob("*.jinja")):

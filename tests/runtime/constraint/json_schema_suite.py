@@ -51,7 +51,7 @@ def instances(test_data: Path) -> Iterator[Instance]:
 
 
 def outcome(instance: Instance, vocabulary: Vocabulary, *, additional_properties: bool = True) -> tuple[Outcome, str]:
-    """What becomes of the instance, written by ``json.dumps``, and the reason if its schema is refused."""
+    """Return the outcome of the instance, written by ``json.dumps``, and the reason if its schema is refused."""
     constraint = instance.constraint(additional_properties=additional_properties)
     try:
         accepted = vocabulary.accepts(constraint, json.dumps(instance.data, ensure_ascii=False))

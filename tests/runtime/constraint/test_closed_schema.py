@@ -206,7 +206,7 @@ TEXTS = st.lists(
 def test_closed_schemas_against_unevaluated_properties(
     gpt2: Vocabulary, parts: dict[str, Any], branches: list[dict[str, Any]], texts: list[str]
 ) -> None:
-    """What validates beside ``unevaluatedProperties: false`` can be generated, what does not validate cannot."""
+    """Texts that validate beside ``unevaluatedProperties: false`` can be generated, others cannot."""
     jsonschema = pytest.importorskip("jsonschema")
     definitions = {"x": obj("a", "b"), "y": {"allOf": [{"$ref": "#/$defs/x"}, obj("c")]}}
     schema = {"type": "object", "$defs": definitions, **parts, **({"anyOf": branches} if branches else {})}

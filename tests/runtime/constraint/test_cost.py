@@ -1,4 +1,4 @@
-"""What a grammar may cost: refused before it is compiled, whatever kind of constraint it was made of."""
+"""Limits of a grammar's cost: it is refused before it is compiled, whatever kind of constraint it was made of."""
 
 import json
 import time

@@ -58,7 +58,7 @@ def texts(gpt2: Vocabulary) -> list[str]:
 
 
 def said(vocabulary: Vocabulary, texts: list[str], constraint: Constraint, most: int, likes: str = "") -> list[int]:
-    """What a model says that never wants to end: the shortest tokens, those of ``likes`` before all others."""
+    """Return the ids of a model that never wants to end: the shortest tokens, those of ``likes`` before all others."""
     logits = np.array([-len(text) - 50 * any(end in text for end in '"}]') for text in texts], np.float32)
     logits[[n for n, text in enumerate(texts) if text and not text.strip(likes)] if likes else []] += 100
     logits[list(vocabulary.eos)] = -1000

@@ -73,7 +73,7 @@ def test_calls_that_must_be_made_come_to_an_end(vocabulary: Vocabulary, test_dat
 
 
 def written_call(style: str) -> tuple[str, str, str, str] | None:
-    """What begins calls, one of them, what stands between two, and what ends them."""
+    """Return the text that begins calls, one of them, the text between two, and the text that ends them."""
     entry = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
     return {
         "hermes": ("", f"<tool_call>\n{entry}\n</tool_call>", "\n", ""),

@@ -212,7 +212,7 @@ def test_equal_schemas_are_compiled_once(gpt2: Vocabulary) -> None:
 
 
 class Model:
-    """What is used of a pydantic model."""
+    """Part of a pydantic model that is used."""
 
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]:

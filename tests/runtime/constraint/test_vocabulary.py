@@ -1,4 +1,4 @@
-"""What a tokenizer's tokens are in bytes, and the usual tokens of a text that continues another."""
+"""Bytes of a tokenizer's tokens, and the usual tokens of a text that continues another."""
 
 from pathlib import Path
 

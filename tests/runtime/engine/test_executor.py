@@ -152,7 +152,7 @@ def test_without_a_budget_anything_fits(graphs: FakeGraphs) -> None:
 
 
 def chunks(executor: BatchExecutor, graphs: FakeGraphs, row: Sequence) -> list[tuple[str, int]]:
-    """What one decode step of ``row`` runs."""
+    """Return the runs of one decode step of ``row``."""
     graphs.runs.clear()
     assert best(executor.run(Decode((), (row,)), demand)[row]) == digest_of(row.ids)
     return [(str(phase), tokens) for phase, tokens in graphs.runs]

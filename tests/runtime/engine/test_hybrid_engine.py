@@ -29,7 +29,7 @@ STATE = FixedState(0, "past_state", "present_state", (2,))
 
 
 def state_of(ids: list[int]) -> tuple[float, float]:
-    """What a run over ``ids`` leaves: a digest of them, exact in float32, and their number."""
+    """Return the state after a run over ``ids``: a digest of them, exact in float32, and their number."""
     digest = 0
     for token in ids:
         digest = (digest * 31 + token + 1) % 65521

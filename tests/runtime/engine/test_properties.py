@@ -1,4 +1,4 @@
-"""What must hold for any text, any cut into tokens and any options: streamed is whole, and a seed is an answer."""
+"""Properties of any text, any cut into tokens and any options: streamed is whole, and a seed is an answer."""
 
 from typing import Any
 

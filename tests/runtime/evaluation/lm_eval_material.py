@@ -49,7 +49,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 
 
 class Ran:
-    """What a run of the harness left behind."""
+    """Files that a run of the harness left."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class Ran:
         return results[f"{name},none"], error if isinstance(error, float) else math.nan
 
     def answers(self, task: str) -> list[Any]:
-        """What the model answered to each request of a task, in order."""
+        """Return the model's answers to each request of a task, in order."""
         (samples,) = self._folder.rglob(f"samples_local_{task}_*.jsonl")
         records = [json.loads(line) for line in samples.read_text().splitlines()]
         return [answer for record in sorted(records, key=lambda one: one["doc_id"]) for (answer,) in record["resps"]]

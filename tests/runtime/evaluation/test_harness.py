@@ -1,4 +1,5 @@
-"""What lm-evaluation-harness asks, answered without it: log-probabilities by the chain rule, text, and what is cut."""
+"""Requests of lm-evaluation-harness, answered without it: log-probabilities by the chain rule, text, and what is
+cut."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -33,7 +33,7 @@ Ids = NDArray[np.int64]
 
 
 def reference_of(graphs: FakeGraphs, ids: Ids, kept: int, prompts: Ids, continuations: Ids) -> ParityReference:
-    """What the graphs, as if they were the unquantized model, say about ids [windows, t]."""
+    """Return the reference of the graphs, as if they were the unquantized model, for ids [windows, t]."""
     found = np.array(
         [[log_probabilities(graphs.logits(row[: at + 1].tolist())) for at in range(len(row))] for row in ids]
     )

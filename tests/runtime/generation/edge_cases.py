@@ -1,4 +1,4 @@
-"""What becomes of bad and of extreme input, from the call of ``generate`` on: one table.
+"""Outcomes of bad and of extreme input, from the call of ``generate`` on: one table.
 
 The model has a context of 32 tokens and a random distribution after every text (``RandomGraphs``). Each case says
 what is asked for beside ``DEFAULTS``, and what comes of it: an error, which for options is raised before any run, or an

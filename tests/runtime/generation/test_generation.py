@@ -40,7 +40,7 @@ def test_without_the_cache_the_ids_are_the_same(llm: LLM, choice: dict[str, Any]
 
 
 def logits_of_steps(bundle: Bundle, *, use_cache: bool) -> list[Logits]:
-    """What each of 25 greedy ids was chosen from."""
+    """Return the logits that each of 25 greedy ids was chosen from."""
     seen: list[Logits] = []
 
     def see(candidates: Candidates, context: LogitsContext) -> Candidates:

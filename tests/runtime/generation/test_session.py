@@ -234,7 +234,7 @@ JSON = st.recursive(
 FIELDS = ("ids", "answer_start", "finish_reason", "seed", "messages", "model", "state", "length", "bases")
 BASES = ("full",)
 NEAR = st.integers(-2, 70) | st.sampled_from([1 << 31, 1 << 63, 1 << 70]) | JSON
-"""What somebody writes in the place of a number, or of anything else."""
+"""Values that somebody writes in the place of a number, or of anything else."""
 
 
 @st.composite

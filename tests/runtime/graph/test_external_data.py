@@ -1,4 +1,4 @@
-"""What a run reads of the tensors beside a graph; sums that one can do by hand."""
+"""Bytes that a run reads of the tensors beside a graph; sums that one can do by hand."""
 
 from pathlib import Path
 from typing import Any

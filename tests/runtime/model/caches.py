@@ -78,7 +78,7 @@ def put(cache: KVCache, slot: int, values: list[float]) -> None:
 
 
 def kept(cache: KVCache, name: str, slot: int) -> list[float]:
-    """What a class keeps of a slot, after a look at whether its arrays agree."""
+    """Return the values that a class keeps of a slot, after a check that its arrays agree."""
     key, value = arrays(cache)[:2] if name == "near" else arrays(cache)[2:]
     held = int(cache.lengths[slot] - cache.bases[name][slot])
     assert (key[slot, :, :held] + 1 == value[slot, :, :held]).all()
@@ -98,7 +98,7 @@ CONCAT_SPEC = KVSpec(
 
 
 def returned(values: list[float]) -> list[Buffer]:
-    """What a graph would return: keys and values whose every element at a position is that position's value."""
+    """Return a graph's outputs: keys and values whose every element at a position is that position's value."""
     column = np.array(values, np.float32)[None, None, :, None]
     shapes = [(1, heads, len(values), dim) for heads, dim in SHAPES for _ in "kv"]
     return [Buffer(np.ascontiguousarray(np.broadcast_to(column, shape)) + i) for i, shape in enumerate(shapes)]

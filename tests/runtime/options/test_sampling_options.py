@@ -85,7 +85,7 @@ def test_each_setting_asks_for_one_processor(name: str) -> None:
 
 
 def test_every_processor_is_in_the_order() -> None:
-    """Those of a request's thoughts and of llama.cpp's mirostat have a place that no list of names gives."""
+    """The processors of a request's thoughts and of llama.cpp's mirostat have a place that no list of names gives."""
     classes = {
         name
         for module in pkgutil.iter_modules(processors.__path__, f"{processors.__name__}.")

@@ -1,4 +1,4 @@
-"""What becomes of the last values that are allowed and the first that are not: one table.
+"""Outcomes of the last values that are allowed and the first that are not: one table.
 
 ``left`` are the tokens that can still be drawn, and ``error`` is what the refusal says. Cases without logits are
 refused before there are any.

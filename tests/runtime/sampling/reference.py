@@ -31,7 +31,8 @@ def transformers_logits(
     max_new_tokens: int = 1000,
     unconditional: Logits | None = None,
 ) -> Logits:
-    """What ``generate`` makes of ``[vocab]`` logits after ``ids``; minus infinity for what is gone."""
+    """Return the result of ``generate`` for ``[vocab]`` logits after ``ids``; minus infinity for tokens that are
+    gone."""
     torch, transformers = import_torch(), import_transformers()
     mixin = import_transformers().generation.GenerationMixin
 

@@ -1,4 +1,5 @@
-"""What transformers does not have, or computes in too few digits, against its definition in plain float64 NumPy."""
+"""Processors that transformers does not have, or computes in too few digits, against their definition in plain float64
+NumPy."""
 
 import math
 from typing import Any

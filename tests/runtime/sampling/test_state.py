@@ -1,4 +1,4 @@
-"""What processors keep from step to step follows the ids, whatever becomes of these."""
+"""State of processors from step to step follows the ids, whatever becomes of these."""
 
 from collections import Counter
 

@@ -26,7 +26,7 @@ STREAMED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "hidden thoughts": ("Hm.\n</think>\n\nYes.", THINKING, {"thinking": {"type": "adaptive", "display": "omitted"}}),
     "edits": ("Yes.", TEMPLATE, {"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}),
 }
-"""What the model says with which template, and what a request asks beside the message."""
+"""Text of the model, its template, and what a request asks beside the message."""
 
 
 def error_of(response: Any, status: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What clients of chat completions send and read: pieces of calls, thinking, continued answers, odd numbers."""
+"""Requests and answers of clients of chat completions: pieces of calls, thinking, continued answers, odd numbers."""
 
 import json
 from collections.abc import Iterator
@@ -286,7 +286,7 @@ def test_an_unknown_field_is_named(folder: Path, messages: list[Any], said: str)
 
 
 def test_what_clients_add_to_an_answer_is_accepted(folder: Path) -> None:
-    """What the openai client's parsed messages, litellm's and others have beside what we said."""
+    """Keys that the openai client's parsed messages, litellm's and others have beside ours."""
     client, graphs = chatting(folder, "Yes.")
     call: dict[str, Any] = {
         "id": "a",

@@ -1,4 +1,4 @@
-"""What a server refuses: every limit at, above and far above, and what is no value at all."""
+"""Limits of a server: every limit at, above and far above, and what is no value at all."""
 
 import gzip
 import json

@@ -83,7 +83,7 @@ def test_a_process_serves_at_a_unix_socket_under_any_name(folder: Path) -> None:
 
 
 def given(one: socket.socket) -> list[socket.socket]:
-    """What systemd hands over in ``one``'s place."""
+    """Return the sockets that systemd hands over in ``one``'s place."""
     copy = os.dup(one.fileno())
     environment = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
     return handed_over(environment, first=copy)

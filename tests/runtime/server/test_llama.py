@@ -53,7 +53,7 @@ def stream(client: TestClient, path: str, body: dict[str, Any]) -> list[dict[str
 
 Scenario = Callable[[TestClient], None]
 SAME: dict[str, Scenario] = {}
-"""Those whose expectations hold here, by the names they have there."""
+"""Scenarios whose expectations hold here, by their names there."""
 
 
 def scenario(name: str) -> Callable[[Scenario], Scenario]:

@@ -365,7 +365,7 @@ def test_what_is_cached_is_counted_apart(int8_bundle: Bundle) -> None:
 
 
 def test_a_request_of_claude_code(folder: Path) -> None:
-    """What version 2.1.330 sends, but for the length of its texts and the number of its tools.
+    """Request of version 2.1.330, but for the length of its texts and the number of its tools.
 
     It is set up by ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_MODEL, and ``max_tokens`` is
     CLAUDE_CODE_MAX_OUTPUT_TOKENS.

@@ -83,7 +83,7 @@ BLOCKS = {
 
 
 def test_every_field_that_the_client_has_is_known() -> None:
-    """So that nothing a coding agent sends is taken for a misspelling."""
+    """Nothing a coding agent sends is taken for a misspelling."""
     beta, known = anthropic.types.beta, {name: {*one.get("properties", {})} for name, one in COMPONENTS.items()}
     for name, client_s in BLOCKS.items():
         assert _keys(getattr(beta, f"Beta{client_s}")) <= known[name]

@@ -96,7 +96,7 @@ class FakeSource:
 
 
 class Told:
-    """What happened to models."""
+    """Record of what happened to models."""
 
     def __init__(self) -> None:
         self.events = list[str]()

@@ -1,4 +1,4 @@
-"""What models are called: aliases, any name, and what the lists of models tell of them."""
+"""Names of models: aliases, any name, and what the lists of models tell of them."""
 
 from pathlib import Path
 

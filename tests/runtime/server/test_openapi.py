@@ -93,12 +93,12 @@ LEAST: dict[str, dict[str, Any]] = {
     **{path: {"prompt": "a"} for path in ("/completion", "/completions")},
     "/infill": {},
 }
-"""What a request to each API has to have."""
+"""Fields that a request to each API has to have."""
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.url)
 def test_every_parameter_is_read_by_its_api(document: dict[str, Any], wire: Any) -> None:
-    """What the document names is no unknown parameter, and null is left out."""
+    """Parameters that the document names are known, and null is left out."""
     properties = document["components"]["schemas"][request_schema(document, wire.url)]["properties"]
     own = LEAST[wire.url]
     assert wire.read(dict.fromkeys(properties) | own).settings.values == wire.read(own).settings.values
@@ -142,7 +142,7 @@ VALUES: list[Any] = [
     {"a": 1}, {"-1": 1}, "(", [-1], [2**31], ["a", ""],
 ]  # fmt: skip
 LATER = {"grammar", "stop_regex", "negative_prompt", "response_format"}
-"""What only a parser, or the tokenizer, can check."""
+"""Parameters that only a parser, or the tokenizer, can check."""
 
 
 @pytest.mark.parametrize("name", sorted(OPTION_NAMES - {*THINKING_OPTIONS} - LATER))

@@ -1,4 +1,4 @@
-"""What programs send, by their public code: each body, written anew with the fields that it may have, is answered."""
+"""Requests of programs, by their public code: each body, written anew with the fields that it may have, is answered."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What ends a server, and whether another one may listen beside it."""
+"""Ends of a server, and whether another one may listen beside it."""
 
 import asyncio
 import errno

@@ -65,7 +65,7 @@ REFUSED = {
     *("POST /api/copy", "POST /api/create", "POST /api/push"),
     *("POST /rerank", "POST /reranking", "POST /v1/rerank", "POST /v1/reranking"),
 }
-"""What does nothing for anyone."""
+"""Routes that do nothing for anyone."""
 
 TAKES_NOTHING = {
     "GET /v1/models",
@@ -108,7 +108,8 @@ REFUSED_HERE = {
     "POST /api/embeddings",
     *REFUSED,
 }
-"""What the fake model cannot do: it stays loaded, and has no hidden states, no chat template and no FIM tokens."""
+"""Routes that the fake model cannot serve: it stays loaded, and has no hidden states, no chat template and no FIM
+tokens."""
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def chatting(folder: Path, template: str, answer: str = "Yes.") -> tuple[TestCli
 
 
 def prompt_of(folder: Path, template: str, **asked: Any) -> str:
-    """What the model reads of a chat."""
+    """Return the prompt that the model reads of a chat."""
     client, graphs = chatting(folder, template)
     response = client.post(CHAT, json={"messages": ASKED, **asked})
     assert response.status_code == 200, response.text

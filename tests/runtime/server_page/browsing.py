@@ -1,4 +1,4 @@
-"""What tests do on the page in headless Chromium."""
+"""Actions of tests on the page in headless Chromium."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

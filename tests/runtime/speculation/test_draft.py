@@ -108,7 +108,7 @@ def test_each_guess_is_what_the_draft_says_of_the_very_ids() -> None:
 
 
 def test_another_reader_begins_anew() -> None:
-    """What a request is told must not depend on what was read for another."""
+    """The proposals to a request must not depend on what was read for another."""
     graphs = RandomGraphs()
     model = drafted(graphs, chunk=64)
     proposer(model).propose(PROMPT)

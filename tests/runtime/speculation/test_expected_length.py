@@ -11,7 +11,7 @@ from edgegen.speculation.expected_length import ExpectedLength
 def lengths_at(
     rate: float, *, draft_cost: float = 0.07, runs_again: bool = False, sequences: int = 1, steps: int = 400
 ) -> list[int]:
-    """What is proposed in each step of an answer whose proposals are accepted at a rate."""
+    """Return the length proposed in each step of an answer whose proposals are accepted at a rate."""
     pace, chance = ExpectedLength(4, draft_cost, runs_again=runs_again), random.Random(3)
     tokens, found = 10, list[int]()
     for _ in range(steps):

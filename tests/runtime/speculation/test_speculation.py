@@ -300,7 +300,7 @@ def test_a_proposal_is_cut_to_what_is_left_and_to_the_longest() -> None:
 
 
 def test_without_the_cache_the_very_same_pieces_are_run_again() -> None:
-    """What was proposed in vain as well: in a batch of other length the same token may get other bits."""
+    """Rejected proposals as well: in a batch of other length the same token may get other bits."""
     graphs = RandomGraphs()
     answer = answer_of(graphs, 12)
 

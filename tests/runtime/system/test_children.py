@@ -1,4 +1,4 @@
-"""What a process that runs edgegen too gets of the environment, and how it is ended."""
+"""Environment of a process that runs edgegen too, and how it is ended."""
 
 import os
 import subprocess

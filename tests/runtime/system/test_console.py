@@ -70,7 +70,7 @@ def test_the_flags_of_this_system_are_taken_by_a_child() -> None:
 
 
 STARTED = re.compile(r"subprocess\.(Popen|call|check_call|check_output|run|getoutput)|os\.(system|popen|startfile)")
-"""What starts a program."""
+"""Calls that start a program."""
 
 
 def starts(text: str) -> list[ast.Call]:

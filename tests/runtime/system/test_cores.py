@@ -65,7 +65,7 @@ def test_of_three_kinds_of_cores_windows_says_which_is_fastest() -> None:
 
 
 def test_a_mac_of_one_kind_of_cores_uses_all() -> None:
-    """Those with Intel's processors have no performance levels."""
+    """Macs with Intel's processors have no performance levels."""
     machine = Recorded("darwin", "x86_64", calls={"hw.physicalcpu": struct.pack("<i", 4)}, cpus=range(8))
     assert cores(machine) == Cores(8, 4, 4)
 
