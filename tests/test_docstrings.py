@@ -1,35 +1,61 @@
-"""Docstrings begin with a sentence on what the function does, not with what it raises."""
+"""Docstrings begin with a noun or a verb: not with what is raised, and not in the middle of a sentence."""
 
 import ast
 import re
+from collections.abc import Iterator
 
 import pytest
 
 from tests.root import ROOT
 
-FOLDERS = ("bench", "docs", "edgegen", "examples", "export", "kernels", "models", "packaging", "tests")
+FOLDERS = (".ci", "bench", "docs", "edgegen", "examples", "export", "kernels", "models", "packaging", "tests")
+
+LATER = (
+    "edgegen/cli/",
+    "edgegen/options/option_set.py",
+    "edgegen/server/http/options.py",
+    *(f"export/edgegen_export/{wing}/" for wing in ("architecture", "calibration", "graph", "parity", "quantize")),
+    "export/edgegen_export/pipeline.py",
+)
+"""Places whose docstrings are rewritten together with their code, which is being changed."""
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_docstrings_say_first_what_is_done(folder: str) -> None:
+def test_docstrings_begin_with_a_noun_or_a_verb(folder: str) -> None:
     names = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / folder).rglob("*.py"))]
-    assert [place for name in names for place in _begin_with_errors(name, (ROOT / name).read_text("utf-8"))] == []
+    read = [name for name in names if "/node_modules/" not in name]
+    assert [place for name in read for place in _refused(name, (ROOT / name).read_text("utf-8"))] == []
 
 
-def test_what_begins_with_errors_is_found() -> None:
-    source = 'def f():\n    """\n    Raises:\n        ValueError: always.\n    """\n'
-    assert _begin_with_errors("module.py", source) == ["module.py:1"]
-    assert _begin_with_errors("module.py", source.replace('"""\n    R', '"""Fail.\n\n    R', 1)) == []
+@pytest.mark.parametrize(
+    "begin", ["Raises:\n    ValueError: always.", "What it returns.", "Those of a list.", "So many."]
+)
+def test_other_beginnings_are_found(begin: str) -> None:
+    assert [*_refused("module.py", f'"""{begin}"""\n')] == ["module.py:1"]
+    assert [*_refused("module.py", f'def f():\n    """\n    {begin}\n    """\n')] == ["module.py:2"]
+    assert [*_refused("module.py", f'class A:\n    x = 1\n    """{begin}"""\n')] == ["module.py:3"]
+    assert not [*_refused("module.py", f'"""Fail.\n\n{begin}"""\n')]
 
 
-_CANDIDATE = re.compile(r"""["'](?:\s|\\\n)*Raises:""")
-"""What a source has that has such a docstring; few have, and only they are parsed."""
+@pytest.mark.parametrize("begin", ["Whatever", "Some", "Softmax of x."])
+def test_usual_beginnings_are_not_found(begin: str) -> None:
+    assert not [*_refused("module.py", f'"""{begin}"""\n')]
 
 
-def _begin_with_errors(name: str, source: str) -> list[str]:
+_ERRORS = re.compile(r"\s*Raises:")
+_BEGIN = re.compile(r"\s*(?:Raises:|(?:What|Those|So)\b)")
+_CANDIDATE = re.compile(r"""["'](?:\s|\\\n)*(?:Raises:|(?:What|Those|So)\b)""")
+"""Sign of a source that may have such a docstring; few have, and only they are parsed."""
+
+
+def _refused(name: str, source: str) -> Iterator[str]:
+    """Yield the places of strings that stand alone, as docstrings do, and begin otherwise."""
     if not _CANDIDATE.search(source):
-        return []
-    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
-    begin = [(node, (ast.get_docstring(node) or "").lstrip()) for node in nodes]
-    return [f"{name}:{getattr(node, 'lineno', 1)}" for node, text in begin if text.startswith("Raises:")]
+        return
+    begin = _ERRORS if name.startswith(LATER) else _BEGIN
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))) if begin.match(text):
+                yield f"{name}:{node.lineno}"
+            case _:
+                pass
