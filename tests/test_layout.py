@@ -1,6 +1,7 @@
-"""The layout of the house: few entries, a short engine, one direction of imports, no circle."""
+"""The layout of the house: few entries, a short engine, one direction of imports, no circle, no name twice."""
 
 import configparser
+from collections import Counter
 
 import grimp
 import pytest
@@ -45,3 +46,9 @@ def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
         chains = [graph.find_shortest_chain(one, module) for one in graph.find_modules_directly_imported_by(module)]
         circles += [" → ".join((module, *chain)) for chain in chains if chain]
     assert circles == []
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """A file is found by its name alone, in a report as in a search."""
+    counts = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py") if "node_modules" not in path.parts)
+    assert [name for name, times in counts.items() if times > 1] == []

@@ -16,7 +16,7 @@ from tests.root import ROOT
         ("runtime/engine/test_engine.py", [], ["test_data", "checkpoint"], "golden"),
         ("runtime/engine/test_engine.py", ["parametrize", "parity"], ["int8_bundle"], "parity"),
         ("export/graph/test_blocks.py", [], [], "graph"),
-        ("export/graph/test_against_transformers.py", [], ["test_data"], "parity"),
+        ("export/graph/test_bundles_against_transformers.py", [], ["test_data"], "parity"),
         ("cli/test_score.py", [], ["int8_bundle"], "e2e"),
         ("server/test_server.py", [], [], None),
     ],

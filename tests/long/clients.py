@@ -55,14 +55,14 @@ class Client:
 
 
 CLIENTS = (
-    Client("openai", "test_openai.py"),
+    Client("openai", "test_openai_client.py"),
     Client("instructor", "test_instructor.py", "instructor==1.17.0"),
     Client("llama-index", "test_llama_index.py", "llama-index-llms-openai-like==0.8.1"),
     Client("pydantic-ai", "test_pydantic_ai.py", "pydantic-ai-slim==2.68.0"),
     Client("langchain-openai", "test_langchain.py", "langchain-openai==1.7.4"),
     Client("litellm", "test_litellm.py", "litellm==1.110.2"),
     Client("ai", "test_vercel.py", packages="vercel"),
-    Client("ollama", "test_ollama.py", "ollama==0.6.3"),
+    Client("ollama", "test_ollama_client.py", "ollama==0.6.3"),
     Client("ollama (npm)", "test_ollama_js.py", packages="ollama"),
 )
 

@@ -239,7 +239,7 @@ class TestOtherFiles:
             assert Tokenizer.from_compiled(path, source, right, library) is None
 
     def test_a_damaged_file_is_none_or_gives_other_ids(self, tmp_path: Path) -> None:
-        """Compiled with sanitizers, tests/kernels/test_tokenizer.py asks the same."""
+        """Compiled with sanitizers, tests/kernels/test_encoder.py asks the same."""
         assert LIBRARY is not None
         both(byte_level_tokenizer(pre_tokenizer=words("qwen2"), ignore_merges=True), tmp_path)
         source, damaged = tmp_path / "tokenizer.json", tmp_path / "damaged"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.saying import ASKED, CALL, TEMPLATE, THINKING, saying
 from tests.runtime.server.material import CHAT, COMPLETION, client_of, error_of, events
-from tests.runtime.server.test_chat import OSLO, TWO_CALLS, WEATHER, chatting
+from tests.runtime.server.test_server_chat import OSLO, TWO_CALLS, WEATHER, chatting
 
 SWITCHED = TEMPLATE + "{{ '<think>\\n' if enable_thinking is not defined or enable_thinking else '' }}"
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
