@@ -138,7 +138,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def suggestions(words: Iterable[str], known: Iterable[str]) -> Iterator[str]:
-    """:func:`did_you_mean` of each word; empty behind the first ``LISTED``, which no message shows."""
+    """:func:`did_you_mean` of each word; empty after the first ``LISTED``, which no message shows."""
     names = list(known)
     return (did_you_mean(word, names) if n < LISTED else "" for n, word in enumerate(words))
 

@@ -304,7 +304,7 @@ class LLM:
 
         Raises:
             ConversationError: the messages or tools are malformed, or the template refuses them; or this model cannot
-                be asked for so much thinking.
+                be asked for this thinking or effort.
             SessionError: the session was begun with another model.
             OptionError, ConstraintError, PromptTooLongError: as :meth:`generate`.
         """
@@ -375,7 +375,7 @@ class LLM:
         Both are texts, or both token ids. Texts are tokenized together, as lm-evaluation-harness does it: white space
         at the end of the context belongs to the continuation, and so does a token that reaches over the border. An
         empty context is the model's beginning-of-sequence id. Several continuations share the context's prefill.
-        ``top_logprobs``: of each place's likeliest tokens, keep so many. Once ``cancel`` is cancelled, what there is by
+        ``top_logprobs``: likeliest tokens to keep of each place. Once ``cancel`` is cancelled, what there is by
         then is the result (:attr:`Score.complete`).
 
         Raises:
@@ -406,12 +406,12 @@ class LLM:
 
         A window of ``window`` tokens (the model's context, 2048 at most) slides over the text by ``stride`` tokens
         (half a window); each token but the text's first is scored once, with at least ``window - stride`` tokens before
-        it once there are as many. The first is none of the text's own where the tokenizer begins a text with one.
+        it once there are as many. The first is not one of the text's own where the tokenizer begins a text with one.
         ``on_progress`` is told after each window how many tokens are scored, and of how many. Once ``cancel`` is
         cancelled, what there is by then is the result (:attr:`Perplexity.complete`).
 
         Raises:
-            UsageError: the text has less than two tokens, or is none.
+            UsageError: the text has less than two tokens, or is no text.
             OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
             LogitsError: the model's logits are NaN or infinite.
         """
@@ -432,7 +432,7 @@ class LLM:
         """The embedding of a prompt, or of each of a list of prompts: a vector that stands for what it says.
 
         The last hidden states of the prompt's tokens are pooled: to their ``mean``, to that of the ``last`` token, or
-        to their ``weightedmean``, in which the n-th token counts n times. ``dimensions``: keep so many, the first.
+        to their ``weightedmean``, in which the n-th token counts n times. ``dimensions``: first values to keep.
         ``normalize``: to length 1, so that a dot product is the cosine similarity. What is left out is as the
         checkpoint has it, or else the normalized mean. The bundle must have been exported with ``--with-hidden``. Once
         ``cancel`` is cancelled, what there is by then is the result (:attr:`Embeddings.complete`).
@@ -540,7 +540,7 @@ class LLM:
         """``options``, or the defaults of the bundle, with ``overrides``.
 
         Raises:
-            UsageError: ``options`` are none.
+            UsageError: ``options`` is no :class:`GenerationOptions`.
             OptionError: an override is wrong.
         """
         if options is None:

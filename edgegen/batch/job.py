@@ -15,7 +15,7 @@ from edgegen.llm import LLM
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 
 IN_FLIGHT = 4
-"""Lines that are begun and not yet answered, for each running request: so many that the model never waits for one,
+"""Lines that are begun and not yet answered, for each running request: enough that the model never waits for one,
 though answers come in order."""
 
 _INTERRUPTIONS = (KeyboardInterrupt, SystemExit, GeneratorExit)

@@ -31,7 +31,7 @@ class BatchOutput(Protocol):
     Attributes:
         created: when the batch was begun, in seconds since 1970.
         answered: lines that have an answer.
-        failed: those of them of which it is an error.
+        failed: lines whose answer is an error.
     """
 
     created: int

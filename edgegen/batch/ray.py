@@ -118,7 +118,7 @@ def answer_on_ray(
             for row in answers.iter_rows():
                 yield Entry(row["digest"], row["record"], bool(row["failed"]), int(row["tokens"]))
         except ray.exceptions.RayError as error:
-            # A worker's own words come behind its traceback.
+            # A worker's own words come after its traceback.
             raise EdgegenError(f"the batch failed on Ray: {str(error).strip().splitlines()[-1]}") from error
 
 

@@ -22,7 +22,7 @@ def run_round(path: Path, options: BenchmarkOptions, on_part: Callable[[], objec
     """Measure the bundle at ``path`` once; ``on_part`` is called after each of the plan's parts.
 
     Raises:
-        BundleError: the bundle cannot be used, or the process came to an end that nobody foresaw.
+        BundleError: the bundle cannot be used, or the process ended unexpectedly.
         UsageError: the bundle has no variant as ``options`` ask for.
         LogitsError: the model's logits are NaN or infinite.
     """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """A new prompt of so many ``tokens``: ``seconds`` until its first new token was chosen."""
+    """A new prompt of ``tokens`` tokens: ``seconds`` until its first new token was chosen."""
 
     tokens: int
     seconds: float
@@ -13,7 +13,7 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """Single steps of one row, begun with so many tokens of ``context``.
+    """Single steps of one sequence, begun with ``context`` tokens of context.
 
     Attributes:
         bytes_per_token: what a step has to read: the weights, without tables of which it reads a few rows (experts

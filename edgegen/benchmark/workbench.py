@@ -36,7 +36,7 @@ class Workbench:
         self._random = np.random.default_rng(0)
 
     def begin(self, tokens: int, on_first_token: Callable[[], object]) -> None:
-        """A prompt of so many tokens, and one decode step."""
+        """Run a prompt of ``tokens`` tokens, and one decode step."""
         group = self._group(1, tokens, 2)
         self._prefill(group)
         on_first_token()

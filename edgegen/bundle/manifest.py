@@ -143,7 +143,7 @@ class KVSpec:
     ``in_place``: ``past`` and ``present`` of a layer are the same memory. ``concat``: ``past`` has the positions there
     are and no more, and ``present`` is a new array: the past with the new ones after it.
     ``int8``: the graphs round keys and values as they append them; only a cache in place is kept so. ``int4``: in no
-    manifest; the same, and a vector is an array of bytes, two codes each, with two levels behind them.
+    manifest; the same, and a vector is an array of bytes, two codes each, with two levels after them.
     ``fixed``: the states of a fixed size, float32 and in place; absent without such states.
     ``shared``: layers that read another's cache; absent without such layers.
     """

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from edgegen.chat.conversation import Conversation, Message
 
 LARGEST_RESERVE = 4
-"""Of the context, at most one part in so many is kept free for the answer."""
+"""At most the context over this number is kept free for the answer."""
 
 
 def drop_oldest(

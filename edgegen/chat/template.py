@@ -182,7 +182,7 @@ class ChatTemplate:
     def asked_to_think(
         self, conversation: Conversation, thinking: bool | None, effort: str | None, budget: int | None = None
     ) -> Conversation:
-        """The conversation that asks for thoughts, for none, or for so much effort; ``budget``: most tokens of them.
+        """The conversation that asks for thoughts, for none, or for an ``effort``; ``budget``: most tokens of them.
 
         A switch among its variables that this template knows by another name is what ``thinking`` says.
 
@@ -398,7 +398,7 @@ class _Program:
         """The conversation in the one form that templates are given, with its roles and fields checked.
 
         Raises:
-            ConversationError: a role is misspelt, a message has a field that nobody reads, or malformed tool calls.
+            ConversationError: a role is misspelt, a message has a field that is not read, or malformed tool calls.
         """
         problems = [
             f"messages[{n}].role is {role!r}, which this model's chat template does not know{near}"

@@ -23,7 +23,7 @@ _CONTROL = re.compile(r"<[|｜][^<>]*>|<[^<>|]*\|>|｜DSML｜|\[[A-Z_]+\]")
 
 
 def control_texts(*texts: str) -> tuple[str, ...]:
-    """``texts``, and what in them looks like a control token: those of them that may be tokens of the model."""
+    """``texts``, and parts that look like a control token: candidates for tokens of the model."""
     return tuple(dict.fromkeys(filter(None, (*texts, *_CONTROL.findall(" ".join(texts))))))
 
 

@@ -431,7 +431,7 @@ class _SchemaShape:
 
 
 def _bound(value: object) -> Length:
-    """A count of a schema; 0 where it is none. llguidance refuses other values."""
+    """A count of a schema; 0 where it is no count. llguidance refuses other values."""
     return float(value) if isinstance(value, int | float) and 0 <= value < math.inf else 0.0
 
 

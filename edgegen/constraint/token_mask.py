@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from edgegen.sampling import Candidates
 
 _SPARSE = 16
-"""With fewer than one byte in so many set, listing tokens is cheaper than masking all the rest."""
+"""With fewer than one byte in ``_SPARSE`` set, listing tokens is cheaper than masking all the rest."""
 
 _ADDENDS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), np.float32(0), -np.float32("inf")

@@ -60,7 +60,7 @@ class ConstraintVocabulary:
         wanted = text if isinstance(text, str) else text.decode()
         if len(wanted) > _LOOK_AHEAD:
             wanted = wanted[:_LOOK_AHEAD]
-        # Behind a line break, a vocabulary that begins a text with a space of its own adds none.
+        # After a line break, a vocabulary that begins a text with a space of its own adds none.
         for before in ("", "\n"):
             skipped = self._tokenizer.encode(before, add_special_tokens=False) if before else []
             ids = self._tokenizer.encode(before + wanted, add_special_tokens=False)

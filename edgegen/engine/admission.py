@@ -1,6 +1,6 @@
 """Admission: which waiting requests begin to run. Clients take turns, and one with many requests is one of them.
 
-- The best priority begins first; among equals the client with the fewest running sequences, then whoever has waited
+- The best priority begins first; among equals the client with the fewest running sequences, then the one that waited
   longest since it came, or since its last request began.
 - At most ``most_sequences`` clients run at once, and a client that runs already begins another request only while fewer
   sequences than that run. So a client with many requests fills the batch where it is alone, and others begin beside it.

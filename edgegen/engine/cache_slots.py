@@ -1,6 +1,6 @@
 """CacheSlots: maps running sequences to slots of the KV cache, and keeps finished ones there for prefix caching.
 
-Running sequences are packed into the first slots, so a decode step reads one contiguous view. Behind them, the KV cache
+Running sequences are packed into the first slots, so a decode step reads one contiguous view. After them, the KV cache
 of finished sequences stays in its slot until the slot is needed: a conversation that continues reuses it, and nothing
 is copied. When the slot is needed, its content moves to the :class:`PrefixCache`.
 """
@@ -23,7 +23,7 @@ Reuse = Literal["all", "bit_exact"]
 
 
 class CacheSlots:
-    """The slots of running sequences, and those of finished ones behind them.
+    """The slots of running sequences, and those of finished ones after them.
 
     Attributes:
         sequences: the running sequences, by slot.
@@ -47,7 +47,7 @@ class CacheSlots:
         self._chunk_invariance = chunk_invariance
         self._reuse = reuse
         self._budget = budget
-        self._finished: dict[int, CachedPrefix] = {}  # by slot, behind those of ``sequences``
+        self._finished: dict[int, CachedPrefix] = {}  # by slot, after those of ``sequences``
 
     def allocate(self, sequence: Sequence, count: int, length: int) -> None:
         """Give ``sequence`` the next slot, filled with the longest cached prefix of its prompt.

@@ -42,7 +42,7 @@ class PrefillPace:
         return pace
 
     def size(self, seconds: float | None) -> int:
-        """Tokens of a chunk that takes at most ``seconds``, in steps of 16; None: nobody waits."""
+        """Tokens of a chunk that takes at most ``seconds``, in steps of 16; None: no sequence waits."""
         if seconds is None or self._most <= _LEAST:
             return self._most
         sizes = [*range(_LEAST, self._most, _LEAST), self._most]
@@ -54,7 +54,7 @@ class PrefillPace:
         return max((size for size in sizes if self._estimate(size) <= seconds), default=sizes[0])
 
     def ran(self, tokens: int, seconds: float) -> None:
-        """A chunk of ``tokens`` took ``seconds``: so much faster or slower than before are all sizes."""
+        """A chunk of ``tokens`` took ``seconds``: the times of all sizes change by the same factor."""
         size = min(self._most, round(tokens / _LEAST) * _LEAST)
         if not size:  # what is left over at a prompt's end says little of others
             return

@@ -15,7 +15,7 @@ Output = Mapping[Sequence, Logits] | BaseException
 """The logits of the sequences that ran, or what made the run fail."""
 
 _MOST_LOGITS = 1 << 23
-"""Proposals are so short that the logits of all their positions are not more than so many numbers: 32 MiB."""
+"""Proposals are so short that the logits of all their positions are at most this many numbers: 32 MiB."""
 
 
 class Engine:
@@ -42,7 +42,7 @@ class Engine:
                 off, and None keeps only what can stay in its slot.
             deterministic: bit-reproducible output, whatever else is in the batch.
             max_pause: most seconds of a step in which other sequences wait for their next token: chunks of prompts are
-                so much shorter meanwhile, where the runner computes the same bits in any chunks; None: they are not.
+                shorter accordingly, where the runner computes the same bits in any chunks; None: they are not.
             clock: of ``max_pause``.
         """
         self._kv_budget = kv_budget

@@ -73,14 +73,14 @@ class BatchExecutor:
     def run(self, work: Work, demand: Demand, until: float | None = None) -> Mapping[Sequence, Logits]:
         """Run ``work``; the logits of each of its sequences, valid until the next run.
 
-        ``until``: when a chunk of a prompt should be over, by the engine's clock; None: nobody waits for it.
+        ``until``: when a chunk of a prompt should be over, by the engine's clock; None: no sequence waits for it.
 
         Decode: [vocab]; Verify, and a decode with proposals: [tokens, vocab]. Prefill: [vocab], once the prompt is
         complete, for the sequence and for those that share its prompt; before that there are none.
         """
         with self._guard:
             self._running = work
-            self.interrupt_abandoned()  # whoever cancelled before this line found no run to interrupt
+            self.interrupt_abandoned()  # a caller that cancelled before this line found no run to interrupt
         try:
             if isinstance(work, Prefill):
                 return self._run_prefill(work, demand, until)
@@ -217,7 +217,7 @@ class BatchExecutor:
     def _decode_many(self, sequence: Sequence, ids: Ids[int], *, mark: bool = True) -> Logits:
         """Several tokens of one sequence; logits [tokens, vocab].
 
-        Leaves all of them in the slot, behind what is cached: how many of them count, :meth:`accept` says later.
+        Leaves all of them in the slot, after what is cached: how many of them count, :meth:`accept` says later.
 
         ``mark``: leave one before them, to which the slot is rolled back if some are rejected.
         """

@@ -58,7 +58,7 @@ class PrefixCache:
     ) -> tuple[int, KVSnapshot | None]:
         """The longest cached prefix of ``ids``: its length and its snapshot.
 
-        ``restorable``: how much of a snapshot can be reused, at most so many positions.
+        ``restorable``: how many positions of a snapshot can be reused, of at most the given number.
         """
         longest, where = 0, None
         for prefix, snapshot in self._entries:

@@ -185,7 +185,7 @@ class Sequence:
         return ()
 
     def propose_in_batch(self, most: int, sequences: int) -> tuple[int, ...]:
-        """At most ``most`` ids that may be rejected, where a step runs so many sequences."""
+        """At most ``most`` ids that may be rejected, where a step runs ``sequences`` sequences."""
         most = min(most, self.room - 1)
         if self.params.pipeline.stateful or most < 1:
             return ()
@@ -255,7 +255,7 @@ class Sequence:
         self.finish = self.finish or CANCELLED
 
     def fail(self, error: BaseException) -> None:
-        """End with an error, unless it has ended already: then nobody reads the error."""
+        """End with an error, unless it has ended already: then no caller reads the error."""
         if self.finish is None:
             self.error = error
             self.cancel()
@@ -273,11 +273,11 @@ Fork = Callable[[Sequence, Sequence], None]
 
 
 def ignore(update: Update) -> None:
-    """An ``emit`` for updates that nobody reads."""
+    """An ``emit`` for updates that no caller reads."""
 
 
 class Client:
-    """Whoever sent requests: clients take turns, and those of one client are one of them.
+    """Sender of requests: clients take turns, and all requests of one client share its turns.
 
     Attributes:
         last_prompt: the last turn that read one of its prompts, or in which it began to wait for one.

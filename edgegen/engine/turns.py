@@ -11,7 +11,7 @@ from edgegen.engine.sequence import Client, Sequence, SequenceGroup
 from edgegen.engine.work import Prefill, Verify
 
 _AGEING = 4
-"""Every so many turns of prompts, one is for the client that has waited longest."""
+"""One of every ``_AGEING`` turns of prompts is for the client that has waited longest."""
 
 _WORTH_WAITING = 32
 """Tokens that another prompt has and is yet to compute, so that a prompt with the same tokens waits for it."""

@@ -90,7 +90,7 @@ class HarnessModel:
         return [self._generate(*request.args) for request in _shown(requests)]
 
     def _split(self, context: str, continuation: str) -> Split:
-        """Behind as many tokens as the context has by itself, but for white space at its end."""
+        """Split after as many tokens as the context has by itself, but for white space at its end."""
         kept = context.rstrip()
         if kept:
             return self._fitting(self._llm.encode(context + continuation), len(self._llm.encode(kept)))

@@ -55,7 +55,7 @@ class ChatBuilder:
 
         Raises:
             ConversationError: the messages or tools are malformed, or the template refuses them; or this model cannot
-                be asked for so much thinking.
+                be asked for this thinking or effort.
             SessionError, OptionError, ConstraintError, PromptTooLongError: as :meth:`RequestBuilder.build`.
         """
         template, tokenizer, max_context = self._template, self._tokenizer, self._requests.max_context

@@ -73,7 +73,7 @@ class PromptEncoder:
         return [self.bos_token_id]
 
     def encode_continuation(self, session: "Session", prompt: Prompt) -> list[int]:
-        """The ids of all that a session holds, and of ``prompt`` behind it.
+        """The ids of all that a session holds, and of ``prompt`` after it.
 
         Raises:
             UsageError: as :meth:`encode`; or there is no prompt, and the last answer ended by itself.
@@ -133,7 +133,7 @@ def _whole_numbers(ids: Iterable[int]) -> list[int]:
     """``ids`` as Python integers.
 
     Raises:
-        TypeError: they are none.
+        TypeError: they are no whole numbers, or bytes or text.
     """
     if isinstance(ids, str | bytes | bytearray):  # bytes are whole numbers too, but not token ids
         raise TypeError

@@ -55,7 +55,7 @@ class RequestBuilder:
             speculation: what proposes tokens for speculative decoding.
             bit_exact: from a session, reuse only what a new prefill would compute with the same bits.
             model: what tells sessions of this model from those of others.
-            snapshot_problem: why the snapshot of a session is none of this model's, if it is none.
+            snapshot_problem: why the snapshot of a session is not of this model, if it is not.
         """
         self.encoder = encoder
         self.bit_exact = bit_exact
@@ -87,7 +87,7 @@ class RequestBuilder:
         self._text_constraint(options)
 
     def build_continuation(self, session: Session, prompt: Prompt, options: GenerationOptions) -> Request:
-        """The request for ``prompt`` behind all that ``session`` holds.
+        """The request for ``prompt`` after all that ``session`` holds.
 
         Raises:
             SessionError: the session was begun with another model.
@@ -259,7 +259,7 @@ class RequestBuilder:
         """The constraint on the answer that the options ask for, compiled once for each that is given.
 
         Raises:
-            ConstraintError: it cannot be enforced, or is none.
+            ConstraintError: it cannot be enforced, or is no constraint.
         """
         grammar = options.grammar
         if grammar is None and options.response_format is None:

@@ -76,10 +76,10 @@ class Session:
         return self._snapshot.nbytes if self._snapshot else 0
 
     def check(self, model: str, problem_of: Callable[[KVSnapshot], str | None]) -> None:
-        """``problem_of`` says why a snapshot is none of this model's.
+        """``problem_of`` says why a snapshot is not of this model.
 
         Raises:
-            SessionError: it was begun with another bundle, or another variant of it; or it was changed by somebody.
+            SessionError: it was begun with another bundle, or another variant of it; or its file was changed.
         """
         if self._model and self._model != model:
             raise SessionError(
@@ -220,7 +220,7 @@ def _record(text: str, ids: NDArray[Any]) -> _Record:
     """The record of a session in ``text``, whose ids are ``ids``.
 
     Raises:
-        ValueError: that is none, or not one of these ids.
+        ValueError: that is no record, or not one of these ids.
     """
     problems = list[str]()
     record = cast(_Record, decode(_Record, json.loads(text), "", problems))
@@ -267,7 +267,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
 
 
 def digest(record: str, tensors: Mapping[str, NDArray[Any]]) -> str:
-    """The SHA-256 of a file's record and tensors. It tells damage; whoever forges a file can make it too."""
+    """The SHA-256 of a file's record and tensors. It tells damage, not forgery: a forged file can have it too."""
     sha = hashlib.sha256(record.encode())
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])

@@ -114,7 +114,7 @@ class _Finder(Neighbours):
         return tokens and self.numbers(cut, 1) == self.numbers(stop, 1) == [at]
 
     def _tapped(self, product: GraphNode, at: int) -> bytes:
-        """The kernel whose tap ``at`` is the second input of ``product``; empty where it is none."""
+        """The kernel whose tap ``at`` is the second input of ``product``; empty where there is no such tap."""
         chosen = self.before(self.before(product, b"Reshape", 1), b"Gather")
         if not chosen or len(chosen.inputs) != 2 or chosen.integer(b"axis", 0) != 2:
             return b""

@@ -209,7 +209,7 @@ class _Rewriter:
         return fused_experts(node, inputs, shapes) or node
 
     def _readable(self, stored: tuple[int | None, int | None], codes: bytes, scales: bytes, zeros: bytes) -> bool:
-        """Whether our kernels read numbers of so many bits, in blocks of that size."""
+        """Whether our kernels read numbers stored in these bits and blocks."""
         bits, block = stored
         types = self._types
         return (

@@ -60,7 +60,7 @@ class Neighbours:
         return name in self._constants
 
     def stored(self, node: GraphNode, at: int) -> bytes:
-        """The bytes of an input that is an initializer; empty where it is none, or in another file."""
+        """The bytes of an input that is an initializer; empty where it is no initializer, or in another file."""
         return self._constants.get([*node.inputs, b"", b"", b""][at], (b"", ()))[0]
 
     def shape(self, name: bytes) -> tuple[int, ...]:

@@ -121,7 +121,7 @@ class DeviceCopies:
         bound.run()
 
     def lengthened(self, source: Place, more: Place, target: Place) -> None:
-        """``source`` [n, heads, length, dim] with ``more`` positions behind, to ``target``."""
+        """``source`` [n, heads, length, dim] with ``more`` positions after it, to ``target``."""
         bound = DeviceBinding(self._joining, self._device)
         bound.input("x0", source)
         bound.input("x1", more)

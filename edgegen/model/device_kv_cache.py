@@ -24,7 +24,7 @@ class DeviceKVCache:
     Attributes:
         lengths: int32 [slots], the positions of each slot so far.
         copied_bytes: bytes moved so far.
-        version: changes whenever the arrays do; whoever bound them binds again.
+        version: changes whenever the arrays do; a caller that bound them binds again.
 
     ``before_growth`` is called to drop bindings; otherwise the old arrays would stay alive. ``budget``: bytes that
     growth stays within, unless more is asked for.

@@ -87,7 +87,7 @@ class _Step:
             self._returned.append(variant.hidden_states.name)
 
     def run(self, cache: DeviceKVCache, first: int, ids: NDArray[np.int64], wanted: int) -> list[NDArray[np.float32]]:
-        """The logits behind the positions from ``wanted`` on, and the hidden states where they are asked for."""
+        """The logits after the positions from ``wanted`` on, and the hidden states where they are asked for."""
         (rows, tokens), names, bind = ids.shape, self._variant.contract, self._binding
         for name in self._returned:  # anew: what the last run has returned has its shape
             bind.returned_output(name)

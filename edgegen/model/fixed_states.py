@@ -84,7 +84,7 @@ class FixedStates:
         return max([*(spec.nbytes for spec in self._specs), *tokens], default=0)
 
     def resize(self, slots: int) -> int:
-        """Have so many slots; those that go are empty."""
+        """Change the number of slots to ``slots``; slots that go are empty."""
         if not self._specs or slots == len(self._at):
             return 0
         kept, live, tokens = min(slots, len(self._at)), self._new(slots), self._new_tokens(slots)

@@ -41,7 +41,7 @@ class KVCache:
         lengths: int32 [slots], the positions of each slot so far.
         bases: for each cache class, int32 [slots]: the position that stands first in the slot's arrays.
         copied_bytes: bytes moved so far by the named operations.
-        version: changes whenever the arrays do; whoever bound views of them binds again.
+        version: changes whenever the arrays do; a caller that bound views of them binds again.
 
     ``before_growth`` is called to drop such views; otherwise the old arrays would stay alive. ``windows``: those of the
     cache classes with sliding-window attention. ``budget``: bytes that growth stays within, unless more is asked for.
@@ -233,7 +233,7 @@ class KVCache:
     def truncatable_length(self, slot: int, length: int) -> int:
         """The longest length, ``length`` or less, that ``slot`` can be truncated to.
 
-        Attention must find every position there that it reads: a window keeps few behind it. And the fixed states must
+        Attention must find every position there that it reads: a window keeps few before it. And the fixed states must
         be known there: they are at the end, and at checkpoints.
         """
         if not length:

@@ -87,7 +87,7 @@ class Background(Generic[_T]):
         self._thread.join()
 
     def wait(self, seconds: float) -> None:
-        """Wait until it is made, or for so many seconds."""
+        """Wait until it is made, at most ``seconds``."""
         self._thread.join(seconds)
 
     def result(self) -> _T:

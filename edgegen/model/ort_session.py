@@ -290,7 +290,7 @@ def _with_int4_cache(graph: bytes, file: Path, means: KeyMeans) -> bytes:
 
 
 def session_options(threads: int | None) -> Any:
-    """ONNX Runtime's options of a session with so many threads, by default one per physical core."""
+    """ONNX Runtime's options of a session with ``threads`` threads, by default one per physical core."""
     options = cast(Any, ort).SessionOptions()
     options.intra_op_num_threads = threads or physical_cores()
     options.inter_op_num_threads = 1

@@ -32,7 +32,7 @@ class RotaryTables:
         self._buffers: dict[str, Buffer] = {}
 
     def buffers(self, positions: int) -> dict[str, Buffer]:
-        """Bindable tables of at least so many positions, by input name; the same ones until more are needed."""
+        """Bindable tables of at least ``positions`` positions, by input name; the same ones until more are needed."""
         if positions > self._positions:
             for table in self._tables:
                 cos, sin = rotary_table(table, positions)

@@ -33,7 +33,7 @@ class SlidingWindow(NamedTuple):
     def room(self, tokens: int) -> int:
         """Positions there must be room for, if a run has ``tokens`` at most.
 
-        A slide moves what is kept, at most ``size + BEHIND + step`` positions, and makes room for so many tokens, or
+        A slide moves what is kept, at most ``size + BEHIND + step`` positions, and makes room for ``tokens`` tokens, or
         for a quarter of the window: each token pays for a few positions, and reads as many as the window has.
         """
         return self.size + BEHIND + self.step + max(tokens, self.size // _QUARTER)

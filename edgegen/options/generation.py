@@ -28,7 +28,7 @@ SPECULATION_OPTIONS = ("prompt_lookup_num_tokens", "max_matching_ngram_size", "n
 """Options that change how fast an answer comes, not what it is: a model's files do not set them."""
 
 HUGGING_FACE_MAX_LENGTH = 20
-"""The ``max_length`` that transformers writes into every file; nobody means it."""
+"""The ``max_length`` that transformers writes into every file; it is no limit that a user chose."""
 
 StoppingFunction = Callable[[Any], Any]
 """``function(ids) -> bool``: ids int64 ``[T]`` of prompt and answer, read-only; true ends the text."""
@@ -475,7 +475,7 @@ class GenerationOptions(LogitsSettings):
         return replace(self, **dict.fromkeys(THINKING_OPTIONS))
 
     def to_json(self) -> dict[str, Any]:
-        """The options in effect as plain JSON values, by name; those that are none are left out.
+        """The options in effect as plain JSON values, by name; those that are None are left out.
 
         A bias of minus infinity, which JSON has not, is the text ``"-inf"``.
         """
@@ -489,7 +489,7 @@ class GenerationOptions(LogitsSettings):
     def from_config(cls, config: Mapping[str, Any], max_context: int | None = None) -> "GenerationOptions":
         """From a ``generation_config.json``: the keys that are options here; all others are left alone.
 
-        As everywhere else, a file that does not say ``do_sample`` means greedy. A ``max_length`` that nobody chose, or
+        As everywhere else, a file that does not say ``do_sample`` means greedy. A ``max_length`` that no user chose, or
         of the model's context, ``max_context``, limits nothing.
         """
         known = {f.name for f in fields(cls)} - {*CALLER_ONLY, *SPECULATION_OPTIONS, *THINKING_OPTIONS}

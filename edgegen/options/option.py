@@ -32,7 +32,7 @@ DEFAULT_MTP_TOKENS = 4
 DEFAULT_LOOKUP_TOKENS = 10
 
 MOST_PROPOSED = 32
-"""Most tokens of a proposal. The cache of a layer with a sliding window keeps so many positions to go back to."""
+"""Most tokens of a proposal. The cache of a layer with a sliding window keeps as many positions to go back to."""
 
 MOST_TOP_LOGPROBS = 20
 """Alternatives that may be asked for at each position, as in OpenAI's API."""

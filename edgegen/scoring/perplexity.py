@@ -42,7 +42,7 @@ class TextWindow(NamedTuple):
 
 
 def windows(tokens: int, window: int, stride: int) -> Iterator[TextWindow]:
-    """Over a text of so many tokens, each ``stride`` further on, until one reaches the end."""
+    """Yield windows over a text of ``tokens`` tokens, each ``stride`` further on, until one reaches the end."""
     scored = 1
     for begin in count(0, stride):
         end = min(begin + window, tokens)

@@ -56,7 +56,7 @@ class ScoredSequence(Sequence):
         """The id that comes next in the text.
 
         Raises:
-            LogitsError: the model's logits [vocab] for its place are no numbers.
+            LogitsError: the model's logits [vocab] for its place are not finite.
         """
         token_id = self.known[len(self.ids) - self.params.prompt_length]
         if len(self.ids) >= self.scored_from and self.params.record is not None:

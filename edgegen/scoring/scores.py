@@ -60,7 +60,7 @@ class Perplexity:
 
 
 def perplexity_of(nll: float, tokens: int) -> float:
-    """Of so many tokens with a total negative log-likelihood of ``nll``; infinite where no float is as large."""
+    """Perplexity of ``tokens`` tokens with a negative log-likelihood ``nll``; infinite where no float is as large."""
     if not tokens:
         return math.nan
     try:

@@ -100,7 +100,7 @@ def create_app(
     paths = [route.path for route in routes]
 
     async def refuse(request: Request, error: Exception) -> Response:
-        """A path that is none, or a method that it has not."""
+        """Refuse an unknown path, or a method that a path has not."""
         status = error.status_code if isinstance(error, HTTPException) else 500
         path = request.url.path
         if status == 404:

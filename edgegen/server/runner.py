@@ -74,7 +74,7 @@ def server_of(
         http=timed_protocol(limits, open_ones),
         backlog=ACCEPTED_AT_ONCE,
         log_config=None,  # its loggers are among those of log_to
-        log_level="error",  # warnings are of malformed requests: whoever may connect could fill a log with them
+        log_level="error",  # warnings are of malformed requests: any client could fill a log with them
         access_log=False,  # the RequestLog has a line for each request, without what clients send
         server_header=False,
         lifespan="off",

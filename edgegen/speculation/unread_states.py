@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST = 1024
-"""Positions that are kept; of a longer text that nobody proposes for, the head reads the end."""
+"""Positions that are kept; of a longer text without proposals, the head reads the end."""
 
 
 class UnreadStates:

@@ -60,7 +60,7 @@ def _decode_object(kind: type, value: Any, path: str, problems: list[str]) -> An
 
 
 def json_object(text: str, problems: list[str]) -> dict[str, Any] | None:
-    """The object that ``text`` is; None if it is none, and ``problems`` says why.
+    """The object that ``text`` is; None if it is no object, and ``problems`` says why.
 
     Raises:
         RecursionError: too many brackets stand in one another.

@@ -34,7 +34,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Callable[[], float] = awake_seconds) -> Self:
-        """The deadline so many seconds from now."""
+        """The deadline ``seconds`` from now."""
         return cls(clock() + seconds, clock)
 
     @property

@@ -14,7 +14,7 @@ _kept = list[object]()
 
 
 def heed_console() -> None:
-    """Have SIGBREAK raise ``KeyboardInterrupt`` unless somebody handles it, and a closed console bring it about.
+    """Have SIGBREAK raise ``KeyboardInterrupt`` unless it has a handler, and a closed console bring it about.
 
     To be called by the main thread of a program; on other systems nothing happens.
     """

@@ -10,7 +10,7 @@ from edgegen.system.cgroup import Group, groups_of
 from edgegen.system.source import LOCAL, Source
 
 _NEARLY = 0.6
-"""A core counts as a performance core if it has so much of the fastest one's capacity: of three kinds of cores
+"""A core counts as a performance core if it has this share of the fastest one's capacity: of three kinds of cores
 two are fast, at 0.9 and 1, and one is slow, at 0.3 to 0.5."""
 
 

@@ -36,7 +36,7 @@ def locked(path: Path) -> Generator[bool]:
     with lock.open("ab") as file:
         # A lock that has vanished was that of a process which has just ended, and would not keep the next one off.
         if not (_lock(file) and _is_at(file, lock)):
-            file.close()  # Windows lets nobody remove a file that is open
+            file.close()  # on Windows no process can remove a file that is open
             yield False
             return
         try:
@@ -91,7 +91,7 @@ def retry_in_use(act: Callable[[], _T], waits: Sequence[float] = _PATIENCE) -> _
             if not is_in_use(error):
                 raise
         if attempt == 0:
-            gc.collect()  # arrays and sessions of this process that nobody needs any more have files open too
+            gc.collect()  # arrays and sessions of this process that are no longer needed have files open too
         time.sleep(wait)
     return act()
 
@@ -114,7 +114,7 @@ def replace_text(path: Path, text: str) -> None:
 def remove_folder(folder: Path, waits: Sequence[float] = _PATIENCE, *, at_exit: bool = False) -> OSError | None:
     """Remove a folder and all in it; None if it is gone, else why it is not.
 
-    ``at_exit``: try again when this process ends, if it is in use now; for a name that nobody uses a second time.
+    ``at_exit``: try again when this process ends, if it is in use now; for a name that is not used a second time.
     """
     try:
         retry_in_use(lambda: _remove_tree(folder), waits)

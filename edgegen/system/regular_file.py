@@ -1,4 +1,4 @@
-"""open_regular(), read_regular() and read_regular_text(): read a file, and refuse what is none.
+"""open_regular(), read_regular() and read_regular_text(): read a file, and refuse what is no regular file.
 
 A pipe without a writer would wait for ever when it is opened, and a device may never end.
 """

@@ -45,7 +45,7 @@ class _Details:
 
     Attributes:
         before: the ids before a text that is encoded with special tokens.
-        after: those behind it.
+        after: the ids after it.
         vocab_size: how many tokens there are.
         longest: characters that a token stands for at most; None where there is no such limit.
         composed: whether a text is brought into Unicode's composed form, NFC.

@@ -83,7 +83,7 @@ class LibraryBackend:
     def of(cls, data: bytes) -> Self:
         """The tokenizer of a file's contents, which are checked before the library sees them.
 
-        Raises ``ValueError``, which says why they are none that is read.
+        Raises ``ValueError``, which says why they cannot be read.
         """
         import tokenizers  # not for a compiled one, nor the check
 

@@ -6,8 +6,8 @@ exactly what ``Tokenizer.decode`` says of all the ids.
 
 Most vocabularies spell bytes: byte-level BPE (GPT-2, Llama 3, Qwen) writes each byte as a letter of its own,
 and SentencePiece with byte fallback (Llama 2, Mistral, Phi-3) writes ``<0xE2>`` for a byte that no token
-covers. There a token is so many bytes whatever stands around it, and streaming is incremental UTF-8 decoding.
-Tokens of other vocabularies are whole text that depends at most on its neighbours, and are decoded behind a
+covers. There a token has the same bytes whatever stands around it, and streaming is incremental UTF-8 decoding.
+Tokens of other vocabularies are whole text that depends at most on its neighbours, and are decoded after a
 few of these.
 """
 
@@ -353,7 +353,7 @@ class _SpelledText:
 
 
 class _WindowedText:
-    """Tokens as whole text, each decoded behind its last few neighbours."""
+    """Tokens as whole text, each decoded after its last few neighbours."""
 
     def __init__(self, backend: Backend, prompt: Sequence[int]) -> None:
         self._backend = backend

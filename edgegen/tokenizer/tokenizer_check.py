@@ -63,7 +63,7 @@ class TokenizerBounds:
 def read_tokenizer_json(data: bytes) -> dict[str, Any]:
     """The contents of a ``tokenizer.json``, as JSON.
 
-    Raises ``ValueError``, which says why it is none.
+    Raises ``ValueError``, which says why it is not one.
     """
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has {len(data)} bytes, at most {MOST_BYTES} are read")

@@ -26,7 +26,7 @@ from edgegen.scoring.scores import perplexity_of
 from edgegen.system import trim_memory
 
 _BLOCK, _BEGUN = 128, 32
-"""Positions that are decoded together: at a large vocabulary their logits take room. And those of them after which the
+"""Positions that are decoded together: at a large vocabulary their logits take room. And the positions after which the
 prefill graph is compared."""
 
 _SINGLE_STEPS = 4

@@ -16,7 +16,7 @@ from edgegen.evaluation.parity.report import ParityReport, VariantParity
 from edgegen.model.ort_session import require_version
 
 KL_FACTOR, KL_MARGIN = 2.0, 1e-3
-"""A mean divergence may become so many times as large, and so much larger: int8 costs well below a thousandth."""
+"""Factor by which a mean divergence may grow, and a margin beside it in nats: int8 costs well below a thousandth."""
 TOP1_MARGIN = 0.02
 """Three standard errors of a share of 98% of 512 positions."""
 PERPLEXITY_MARGIN = 0.01

@@ -40,7 +40,7 @@ class Mirostat:
         return self._kept
 
     def settle(self, token_ids: Sequence[int]) -> float:
-        """``mu`` behind ``token_ids``, the last of which was drawn from what this kept."""
+        """``mu`` after ``token_ids``, the last of which was drawn from what this kept."""
         if self._kept is not None and len(token_ids) > self._position:
             self._learn(self._kept, token_ids[self._position])
             self._kept = None

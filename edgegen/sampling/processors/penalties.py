@@ -76,7 +76,7 @@ class FrequencyPenalty:
 class Dry:
     """Lowers the logit of each token that would continue a repetition, by ``multiplier * base ** (length - allowed)``.
 
-    ``length`` is how many of the last tokens stand earlier, too, with that token behind them; below
+    ``length`` is how many of the last tokens stand earlier, too, with that token after them; below
     ``allowed_length`` nothing happens. Prompt and text count, of them the last ``last_n`` tokens (all, if None).
     A repetition does not reach back over a sequence breaker, and breakers themselves are never made less likely.
 

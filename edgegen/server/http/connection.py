@@ -1,4 +1,4 @@
-"""Connections with time limits: for headers, for a body that nobody reads, and for a client that does not read."""
+"""Connections with time limits: for headers, for a body that no endpoint reads, and for a client that does not read."""
 
 import asyncio
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ async def read_json(request: Request, check: Callable[[dict[str, Any]], T], *, s
                     raise ApiError(413, f"the body has more than {MOST_BODY_BYTES} bytes.", code="body_too_large")
     except TimeoutError:
         raise ApiError(408, f"the body took more than {seconds:g} seconds.", code="body_too_slow") from None
-    except ClientDisconnect:  # which is no failure of the server: nobody is told, and nothing logged
+    except ClientDisconnect:  # which is no failure of the server: nothing is sent or logged
         raise ApiError(499, "the client left before its body was whole.", code="client_left") from None
     if len(data) > _LONG_BODY:
         note_long_body()

@@ -92,7 +92,7 @@ def address_option(names: Any = socket) -> int:
 
 @contextmanager
 def _unix_socket(path: str) -> Generator[socket.socket]:
-    """A UNIX socket that listens at ``path``, where at most a socket that nobody listens on was before.
+    """A UNIX socket that listens at ``path``, where at most a socket without a listener was before.
 
     Who may connect is whom the file lets write: the umask says so.
     """

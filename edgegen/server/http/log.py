@@ -46,7 +46,7 @@ def log_to(descriptor: int, level: LogLevel, form: LogFormat) -> Generator[None]
 
 
 class LineWriter(logging.Handler):
-    """Writes in a thread of its own: a paused terminal, or a pipe that nobody reads, would stop the event loop.
+    """Writes in a thread of its own: a paused terminal, or a pipe without a reader, would stop the event loop.
 
     Lines beyond those that may wait are dropped.
     """
@@ -71,7 +71,7 @@ class LineWriter(logging.Handler):
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
             data = f"{line}\n".encode("ascii", "backslashreplace")
-            with suppress(OSError):  # nobody is there to be told
+            with suppress(OSError):  # there is no reader
                 while data:
                     data = data[os.write(self._descriptor, data) :]
 

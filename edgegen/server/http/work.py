@@ -67,7 +67,7 @@ class _Job:
     place: Place | None
 
     def run(self) -> None:
-        """Run it, unless nobody waits for it any more, and hand over what comes of it."""
+        """Run it, unless no caller waits for it any more, and hand over the result."""
         value, error = None, None
         if not self.result.cancelled():
             try:

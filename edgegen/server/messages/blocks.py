@@ -10,7 +10,7 @@ _BILLING = "x-anthropic-billing-header:"
 """Begins a block that Claude Code writes for Anthropic's billing, with figures that change; no model is to read it."""
 
 _SIGNATURE = "edgegen"
-"""The signature of a thinking block; behind a colon, the thoughts of one that does not show them."""
+"""The signature of a thinking block; after a colon, the thoughts of one that does not show them."""
 
 
 def signature(thoughts: str, *, shown: bool) -> str:

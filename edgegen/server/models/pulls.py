@@ -64,7 +64,7 @@ class Pull:
 
     @property
     def is_ending(self) -> bool:
-        """Whether it has been told to end, and nobody can join it."""
+        """Whether it has been told to end, and no client can join it."""
         return self._is_ending
 
     async def follow(self, seconds: float) -> AsyncGenerator[PullProgress]:
@@ -193,7 +193,7 @@ class Pulls:
 
     @asynccontextmanager
     async def joined(self, order: PullOrder) -> AsyncGenerator[Pull]:
-        """The pull of that model, which is begun unless it runs; it is ended when nobody waits for it any more.
+        """The pull of that model, which is begun unless it runs; it is ended when no client waits for it any more.
 
         Raises:
             ApiError: too many models are pulled already, or the server is being stopped.
@@ -262,6 +262,6 @@ def _without_places(text: str, model: str) -> str:
 
 
 def _stopped() -> ApiError:
-    """Of a pull that is ended: when the server is, or when nobody is there any more to be told."""
+    """Error of a pull that is ended: when the server is, or when no client waits for it."""
     said = "the server is being stopped: pull again later, which goes on where this ended."
     return ApiError(503, said, kind="server_error", code="server_stopped", headers={"Retry-After": "60"})

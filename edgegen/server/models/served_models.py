@@ -506,6 +506,6 @@ def _end_timer(model: ServedModel) -> None:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """An error of a load that nobody waits for any more is in ``ServedModel.problem``."""
+    """Retrieve the error of a load that no caller waits for; ``ServedModel.problem`` has it."""
     if not task.cancelled():
         task.exception()

@@ -89,7 +89,7 @@ class OllamaRoutes:
         """Pull a model, unless it is served already.
 
         Raises:
-            ApiError: this server pulls none, the name is none, or another model has it.
+            ApiError: this server does not pull models, the name is not valid, or another model has it.
         """
         given = await read_json(request, PULL_REQUEST.read)
         name, stream = _named(given), given.get("stream", True)

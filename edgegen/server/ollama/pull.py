@@ -30,7 +30,7 @@ class PullAnswer(Response):
     def __init__(
         self, pulls: Pulls, order: PullOrder, check: Callable[[], Awaitable[object]], *, stream: bool, seconds: float
     ) -> None:
-        """``seconds``: after them the last line of a stream is said again, so that nobody takes the client for dead."""
+        """``seconds``: after them the last line of a stream is sent again: the connection must not look dead."""
         super().__init__()
         self._pulls = pulls
         self._order = order

@@ -55,7 +55,7 @@ def request_settings(given: Mapping[str, Any], url: str, default_tokens: int | N
 
 
 def _whitespace(values: Mapping[str, Any]) -> Whitespace:
-    """That of JSON; what is none is refused with the other options."""
+    """Return the white space of JSON; another value is refused with the other options."""
     asked: object = values.get("json_whitespace")
     return cast(Whitespace, asked) if asked in get_args(Whitespace) else "compact"
 

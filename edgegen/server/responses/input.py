@@ -14,7 +14,7 @@ def read_input(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """``instructions`` and ``input``, which fit their schemas, as messages.
 
     Raises:
-        ApiError: lists the outputs of calls that there are none of.
+        ApiError: lists the outputs of tool calls without a call.
     """
     value: str | list[_Item] = given["input"]
     items: list[_Item] = [{"role": "user", "content": value}] if isinstance(value, str) else value

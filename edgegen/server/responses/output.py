@@ -64,7 +64,7 @@ class ResponseOutput:
         self._open = None
 
     def abandon(self) -> None:
-        """There is no more to come, and nobody to be told of it."""
+        """End here: there is no more to come, and no client to be told."""
         if self._open is not None:
             self._open.fill("incomplete")
 
