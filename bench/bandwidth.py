@@ -9,7 +9,7 @@ from edgegen.benchmark import bandwidth
 
 
 def read_bandwidth(threads: int, megabytes: int = 140, seconds: float = 1.0) -> float:
-    """Read bandwidth in GB/s: the best pass within so many seconds."""
+    """Read bandwidth in GB/s: the best pass within ``seconds``."""
     return bandwidth.read_bandwidth(threads, megabytes, seconds) / 1e9
 
 

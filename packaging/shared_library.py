@@ -52,7 +52,7 @@ def read(data: bytes) -> SharedLibrary:
     """Read the library of these bytes.
 
     Raises:
-        UnreadableError: they are none.
+        UnreadableError: they are no shared library.
     """
     lief.logging.disable()
     parsed = lief.parse(data) if data else None  # pyright: ignore[reportUnknownMemberType]: its stub has an open PathLike
@@ -123,7 +123,7 @@ def _read_macho(binary: lief.MachO.Binary) -> SharedLibrary:
 
 
 def version_of(text: str) -> Version:
-    """``2.28`` as numbers; empty where it is none, such as ``PRIVATE``."""
+    """``2.28`` as numbers; empty where it is no version, such as ``PRIVATE``."""
     parts = text.split(".")
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
 

@@ -122,7 +122,7 @@ def check(wheel: Path) -> Report:
     """Look at a wheel.
 
     Raises:
-        ValueError: its name is none that edgegen's wheels have.
+        ValueError: its name is not one of edgegen's wheels.
         OSError: it cannot be read.
         zipfile.BadZipFile: it is no archive.
     """

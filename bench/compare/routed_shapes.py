@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Experts:
-    """Experts routed as in DeepSeek-V3, with a shared one, behind a first layer that has none.
+    """Experts routed as in DeepSeek-V3, with a shared one, after a first layer that has none.
 
     ``groups`` and ``best_groups``: those that a token's experts are chosen from.
     """

@@ -107,7 +107,7 @@ async def ask(
     extra: Mapping[str, Any],
     on_text: Callable[[], None] = ignore,
 ) -> Answer:
-    """The times of an answer of so many tokens; ``on_text`` is called at each piece of text.
+    """The times of an answer of ``tokens`` tokens; ``on_text`` is called at each piece of text.
 
     Raises:
         LoadError: the request failed, or the answer has another number of tokens.

@@ -34,7 +34,7 @@ class Shape:
     layers: int
 
     def megabytes(self, experts: int) -> float:
-        """Codes and scales of so many experts in every layer."""
+        """Megabytes of codes and scales of ``experts`` experts in every layer."""
         return 3 * self.width * self.expert_width * experts * self.layers * (1 + 4 / BLOCK) / 1e6
 
 
@@ -72,7 +72,7 @@ def qmoe(shape: Shape, rng: np.random.Generator) -> ModelProto:
 
 
 def matmuls(shape: Shape, experts: int, rng: np.random.Generator) -> ModelProto:
-    """x [t, width] → [t, width]: in every layer the sum of so many gated MLPs of one expert's size."""
+    """x [t, width] → [t, width]: in every layer the sum of ``experts`` gated MLPs of one expert's size."""
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
     for i in range(shape.layers):

@@ -18,12 +18,12 @@ def watching(
 ) -> Generator[None]:
     """Call ``tell``, in a thread, with how many of ``total`` bytes are in the folder ``blobs``; at the end with all.
 
-    huggingface_hub itself tells nobody but its own progress bars, in ways that differ by version.
+    huggingface_hub itself tells only its own progress bars, in ways that differ by version.
     """
     done = threading.Event()
 
     def look() -> None:
-        with suppress(OSError):  # nobody listens any more; the download itself will say so
+        with suppress(OSError):  # there is no listener any more; the download itself will say so
             while True:
                 tell(min(total, _bytes_there(blobs, sha256)), total)
                 if done.wait(seconds):

@@ -72,7 +72,7 @@ OnDownload = Callable[[str, str, int, int], object]
 """Hears of a large file its name, its SHA-256, how many bytes of it are there, and of how many."""
 
 Bar = Callable[[int | None], AbstractContextManager[None]]
-"""Gives a context in which the download of a file of so many bytes may show its progress."""
+"""Makes a context in which the download of a file, of the given size in bytes, may show its progress."""
 
 
 def _told_nobody(file: str, sha256: str, done: int, total: int) -> None:

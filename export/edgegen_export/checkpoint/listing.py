@@ -9,7 +9,7 @@ from edgegen.errors import CheckpointError
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """``names``: every entry of ``folder``; ``files``: those of them that are files."""
+    """``names``: every entry of ``folder``; ``files``: the entries that are files."""
 
     folder: Path
     names: frozenset[str] = frozenset()

@@ -19,7 +19,7 @@ _MOST_SEARCHED = 64
 _LEFT_OUT, _CHANGED = "-:", "+:"
 _QUICK = re.compile(r"(?:[\w-]|\\[.d]|\.\*?|\[[\w-]+\])+\$?")
 _MOST_STARS = 3
-"""Expressions of this shape, with so many stars, cost ``re`` little in a name."""
+"""Expressions of this shape, with at most this many stars, cost ``re`` little in a name."""
 
 _READ = ("bits", "group_size", "sym", "pack_dtype")
 _NEUTRAL = (

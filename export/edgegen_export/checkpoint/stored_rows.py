@@ -77,7 +77,7 @@ class StoredRows:
         """As :meth:`words`, with the codes of consecutive rows in a word."""
 
         def read(array: NDArray[Any], start: int, stop: int) -> Floats:
-            first, last = start // WORD, -(-stop // WORD)  # so many codes fill whole words, whatever their bits
+            first, last = start // WORD, -(-stop // WORD)  # WORD codes fill whole words, whatever their bits
             codes = unpacked(np.ascontiguousarray(array[first * bits : last * bits].T), bits)
             return codes[:, start - first * WORD : stop - first * WORD].T.astype(np.float32)
 

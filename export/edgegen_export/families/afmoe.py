@@ -1,5 +1,5 @@
 """AFMoE (Arcee's Trinity): layers whose attention has a window rotate, the others do not; attention has gates,
-sublayers have norms behind them, and experts are weighed by sigmoids and chosen with a bias of each."""
+sublayers have norms after them, and experts are weighed by sigmoids and chosen with a bias of each."""
 
 from dataclasses import replace
 

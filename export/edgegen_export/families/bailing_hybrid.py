@@ -1,5 +1,5 @@
 """Ling 3.0 (BailingMoeV3): Kimi delta attention with gates of full rank, and latent attention with a gate of each head
-in the last layer of each group, with experts behind the first layers, routed as in DeepSeek-V3, with shared ones."""
+in the last layer of each group, with experts after the first layers, routed as in DeepSeek-V3, with shared ones."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
 """Ling and Ring 2.0 (BailingMoeV2), and Sarvam: Llama with a norm on each head of q and k, which may rotate in part,
-and experts behind the first layers, routed as in DeepSeek-V3, with shared ones."""
+and experts after the first layers, routed as in DeepSeek-V3, with shared ones."""
 
 from dataclasses import replace
 

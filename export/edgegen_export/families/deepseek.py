@@ -1,4 +1,4 @@
-"""DeepSeekMoE, and Ling of the first generation: Llama with experts behind the first layers, weighed by a softmax, with
+"""DeepSeekMoE, and Ling of the first generation: Llama with experts after the first layers, weighed by a softmax, with
 shared ones.
 
 transformers does not have it: its checkpoints bring code of their own, which is never run.

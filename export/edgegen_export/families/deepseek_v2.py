@@ -1,4 +1,4 @@
-"""DeepSeek-V2: latent attention that rotates adjacent channels of a part of each head, and experts behind the first
+"""DeepSeek-V2: latent attention that rotates adjacent channels of a part of each head, and experts after the first
 layers, weighed by a softmax that need not add up to one, with shared ones."""
 
 from dataclasses import replace

@@ -1,5 +1,5 @@
 """DeepSeek-V3 and R1, Moonlight and Kimi K2: latent attention that rotates adjacent channels of a part of each head,
-and experts behind the first layers, chosen from the best groups by sigmoids and a bias of each, with shared ones."""
+and experts after the first layers, chosen from the best groups by sigmoids and a bias of each, with shared ones."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig

@@ -1,4 +1,4 @@
-"""dots.llm1: Qwen3 with experts behind the first layers, routed as in DeepSeek-V3, and shared ones."""
+"""dots.llm1: Qwen3 with experts after the first layers, routed as in DeepSeek-V3, and shared ones."""
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm

@@ -17,7 +17,7 @@ from edgegen_export.reading.tensor_names import QK_NORM
 
 
 def read_flint(read: ConfigReader) -> DecoderConfig:
-    """``FlintConfig``: the first two layers, every fourth behind them and the last one have full attention."""
+    """``FlintConfig``: the first two layers, every fourth after them and the last one have full attention."""
     config = read_llama(read)
     last = config.num_layers - 1
     windowed = [not (i < 2 or i % 4 == 1 or i == last) for i in range(config.num_layers)]

@@ -1,4 +1,4 @@
-"""GLM-4.5 to 4.7: Llama that rotates half of each head, with experts behind the first layers, routed as in DeepSeek-V3,
+"""GLM-4.5 to 4.7: Llama that rotates half of each head, with experts after the first layers, routed as in DeepSeek-V3,
 and shared ones."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap

@@ -1,4 +1,4 @@
-"""GLM-4.7-Flash: DeepSeek-V3's attention and routing behind a dense first layer."""
+"""GLM-4.7-Flash: DeepSeek-V3's attention and routing after a dense first layer."""
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig

@@ -1,5 +1,5 @@
 """GPT-NeoX (Pythia): parallel blocks with two norms, partial RoPE, QKV fused head by head, untied head. The Japanese
-one is sequential and has no biases but one behind the last attention."""
+one is sequential and has no biases but one after the last attention."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""HyperCLOVA X: Granite with a norm behind each sublayer too, and logits that are multiplied, not divided."""
+"""HyperCLOVA X: Granite with a norm after each sublayer too, and logits that are multiplied, not divided."""
 
 from dataclasses import replace
 

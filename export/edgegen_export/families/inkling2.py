@@ -43,7 +43,7 @@ def read_inkling2_loop(read: ConfigReader) -> DecoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The layers from ``start`` to ``end``, which run in so many ``passes``; ``rank``: of their messages' gates."""
+    """The layers from ``start`` to ``end``, which run ``passes`` times; ``rank``: of their messages' gates."""
 
     start: int
     end: int
@@ -119,8 +119,8 @@ def _experts(read: ConfigReader, hidden: int) -> Experts:
 def _over_blocks(config: DecoderConfig, per_block: int, loop: Loop) -> DecoderConfig:
     """``config`` with its layers as they run, and with what they attend to of blocks and of earlier passes."""
     layers, first = list[Layer](), dict[int, int]()
-    kept, blocks = 0, tuple[int, ...]()  # so many kept streams, and those that are sums of blocks on the way here
-    before, start = blocks, 0  # those before the loop, and the stream that it starts with, behind its sum
+    kept, blocks = 0, tuple[int, ...]()  # number of kept streams, and those that are sums of blocks so far
+    before, start = blocks, 0  # those before the loop, and the stream that it starts with, after its sum
     heard = blocks
     for at, number in enumerate(loop.order(config.num_layers)):
         own, behind = config.layers[number], kept

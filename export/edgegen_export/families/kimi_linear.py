@@ -1,4 +1,4 @@
-"""Kimi Linear: Kimi delta attention, and latent attention without positions in every fourth layer, with experts behind
+"""Kimi Linear: Kimi delta attention, and latent attention without positions in every fourth layer, with experts after
 the first layers, routed as in DeepSeek-V3, with shared ones."""
 
 from collections.abc import Mapping, Sequence

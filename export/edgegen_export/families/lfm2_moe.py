@@ -34,7 +34,7 @@ def read_lfm2_moe(read: ConfigReader) -> DecoderConfig:
 
 
 def _with_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
-    """``config`` with experts in the layers behind the first dense ones."""
+    """``config`` with experts in the layers after the first dense ones."""
     sparse = behind_dense(read, "num_dense_layers", config.num_layers)
     if not sparse:
         without_experts(read)

@@ -1,4 +1,4 @@
-"""LFM3: LFM2 with windows in half of the layers with attention, a gate for each head, and norms behind each sublayer.
+"""LFM3: LFM2 with windows in half of the layers with attention, a gate for each head, and norms after each sublayer.
 
 Of an LFM3 with vision, the language model is exported.
 """

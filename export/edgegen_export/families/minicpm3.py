@@ -11,7 +11,7 @@ from edgegen_export.families.llama import LLAMA_IGNORED, LLAMA_PREFIXES
 
 
 def read_minicpm3(read: ConfigReader) -> DecoderConfig:
-    """``MiniCPM3Config``; a null in place of a multiplier is none, and the value's size is that of hidden / heads."""
+    """``MiniCPM3Config``; a null multiplier means none, and the value's size is that of hidden / heads."""
     size = read.positive("hidden_size") // read.count("num_attention_heads")
     config = read_latent(read, interleaved=False, value=max(1, size))
     depth, base = read.limit("scale_depth"), read.limit("dim_model_base")

@@ -1,4 +1,4 @@
-"""Nanbeige 4.2: a Llama whose layers all run again, behind the final norm, with a KV cache for each pass."""
+"""Nanbeige 4.2: a Llama whose layers all run again, after the final norm, with a KV cache for each pass."""
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.pass_start import PassStart

@@ -85,7 +85,7 @@ def _layer_kinds(read: ConfigReader) -> tuple[str, ...]:
 
 
 def _experts(read: ConfigReader, activation: Activation, layers: int) -> Experts | None:
-    """The experts of so many layers; None without any."""
+    """The experts of ``layers`` layers; None without any."""
     read.ignore("output_router_logits", "router_aux_loss_coef", "moe_shared_expert_overlap")
     if not layers:
         read.ignore("n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size")

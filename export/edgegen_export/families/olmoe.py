@@ -1,4 +1,4 @@
-"""OLMoE: Llama with QK norm and a mixture of experts. FlexOlmo has the norms behind its sublayers, as OLMo 2."""
+"""OLMoE: Llama with QK norm and a mixture of experts. FlexOlmo has the norms after its sublayers, as OLMo 2."""
 
 from dataclasses import replace
 

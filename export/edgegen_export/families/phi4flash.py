@@ -1,6 +1,6 @@
 """Phi-4-mini-flash: Mamba-1 and differential attention in turns; the second half reads what the first has kept.
 
-SambaY (Ren et al. 2025, arXiv:2507.06607): the layer in the middle is the last Mamba-1 mixer, and the one behind it the
+SambaY (Ren et al. 2025, arXiv:2507.06607): the layer in the middle is the last Mamba-1 mixer, and the one after it the
 last with keys and values. Of those after them, which keep nothing, every other one reads these keys and values, and the
 others what that mixer's state space gave.
 """

@@ -109,7 +109,7 @@ def read_groups(read: ConfigReader, count_key: str, count: int, per_token: int) 
 
 
 def behind_dense(read: ConfigReader, key: str, layers: int) -> Sequence[int]:
-    """The layers behind the first ``key``, which have no experts."""
+    """The layers after the first ``key``, which have no experts."""
     dense = read.get(key, int, 0)
     if dense < 0:
         read.problem(f"{key}: must be at least 0, found {dense}")

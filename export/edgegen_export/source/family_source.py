@@ -114,7 +114,7 @@ class FamilySource:
         own, config, kv = self.head.own, self.head.config, kv_spec(self.head.config)
         stored = {stored_name(name): tensor for name, tensor in self.head.tensors.items()}
         stored = {name: tensor for name, tensor in stored.items() if name not in tensors}
-        # What smoothing has moved from the final norm into the matrix behind it is in this norm's way, too.
+        # What smoothing has moved from the final norm into the matrix after it is in this norm's way, too.
         moved = _hidden_scale(self.config, self.tensors, tensors) * np.float32(final_multiplier(self.config))
         scaled = own.normed_output and bool((moved != 1).any())
         if (moved != 1).any():
@@ -212,7 +212,7 @@ class FamilyLoader:
 
         Raises:
             UnsupportedModelError: no family has this architecture, or not these settings; or the draft is another's.
-            UsageError: the model cannot be exported for so many positions, or no adapter merged into it.
+            UsageError: the model cannot be exported for that context, or no adapter merged into it.
             BundleError: the installed ONNX Runtime cannot run it.
         """
         architecture = find_architecture(config, self._families, why_not)
@@ -325,7 +325,7 @@ def _hidden_scale(
     """Return the factors of the hidden states before the head that make them the model's own, float32 [e].
 
     Multipliers were folded into the final norm, and smoothing divides each of its channels by a factor, which is in the
-    matrix behind it: a projection, or the head.
+    matrix after it: a projection, or the head.
     """
     size = config.embedding_size or config.hidden_size
     if not config.final_norm:
@@ -345,7 +345,7 @@ def _context(config: DecoderConfig, wanted: int | None) -> int:
     """The context to export for: the one wanted, or the default.
 
     Raises:
-        UsageError: the model cannot be exported for so many positions.
+        UsageError: the model cannot be exported for ``wanted`` positions.
     """
     if wanted is not None and not 1 <= wanted <= config.longest_context:
         raise UsageError(

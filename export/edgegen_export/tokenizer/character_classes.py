@@ -13,7 +13,7 @@ Characters = NDArray[np.bool_]
 CODE_POINTS = 0x110000
 _SURROGATES = range(0xD800, 0xE000)
 _ASSIGNED = (range(0xD800), range(0xE000, 0x33480), range(0xE0000, 0xE1000))
-"""Where characters have properties of their own. The others are alike, as every one of so many shows."""
+"""Where characters have properties of their own. The others are alike, as one of every ``_STEP`` shows."""
 _STEP = 997
 _PIECE = 1 << 14
 """Characters that the library is asked of at once: it answers with objects for each span."""
@@ -52,7 +52,7 @@ def digits() -> Characters:
     from tokenizers import pre_tokenizers
 
     splitter = cast(Any, pre_tokenizers).Digits(individual_digits=False)
-    # The first character is none, and pieces take turns.
+    # The first character is no digit, and pieces alternate.
     return _asked(lambda text: [span for _, span in splitter.pre_tokenize_str(text)][1::2], inverted=False)
 
 
@@ -98,7 +98,7 @@ def _asked(spans_of: Callable[[str], Iterable[tuple[int, int]]], *, inverted: bo
 
 @cache
 def _question(step: int) -> tuple[NDArray[np.int64], NDArray[np.int64], str]:
-    """The code points that the library is asked of, those of which it is asked every so many only, and the text."""
+    """The code points that the library is asked of, those of which it is asked one of every ``step``, and the text."""
     is_rest = np.ones(CODE_POINTS, np.bool_)
     for part in (*_ASSIGNED, _SURROGATES):
         is_rest[part.start : part.stop] = False

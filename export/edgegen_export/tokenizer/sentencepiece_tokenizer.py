@@ -32,7 +32,7 @@ _SPACES = r"[\x{2002}\x{2003}\x{2005}\x{2008}-\x{200A}\x{202F}\x{3000}\x{FFFC}]"
 
 
 def gpt_sw3_tokenizer(model: SentencePieceModel, settings: TokenizerSettings) -> TokenizerJson:
-    """GPT-SW3: the library's tokenizer behind a normalization of the class's own."""
+    """GPT-SW3: the library's tokenizer after a normalization of the class's own."""
     return plain_tokenizer(model, [replace_regex(_NOT_PRINTED, ""), replace_regex(_SPACES, " "), {"type": "NFC"}])
 
 

@@ -1,7 +1,7 @@
 """SplitAutomaton: the matches of a pre-tokenizer's regular expression, found with one move for each character.
 
 A state is the steps of the expression's program that may come next, those that a backtracking matcher would try first
-before the others. What ends a match drops all behind it. A move knows the character that comes next, so that looking
+before the others. What ends a match drops all after it. A move knows the character that comes next, so that looking
 ahead at one character costs no more.
 """
 

@@ -166,7 +166,7 @@ class _Parser:
         for _ in range(least):
             steps += _moved(item, len(steps))
         if most is None:
-            # The loop: it, or on. Behind the last of those that must be, it is tried again.
+            # The loop: it, or on. After the last required repetition, it is tried again.
             begin = len(steps)
             steps += [Step("split", begin + len(item) + 2), *_moved(item, begin + 1), Step("jump", begin)]
             return steps
@@ -236,7 +236,7 @@ class _Parser:
 
 
 def _moved(steps: Sequence[Step], by: int) -> list[Step]:
-    """The steps where they are so many places further on."""
+    """The steps, moved ``by`` places further on."""
     return [Step(step.kind, step.at + by) if step.kind in ("split", "jump") else step for step in steps]
 
 

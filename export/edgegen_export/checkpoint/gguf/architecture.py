@@ -24,7 +24,7 @@ LAYER_NORM_EPS, RMS_NORM_EPS = "attention.layer_norm_epsilon", "attention.layer_
 
 @dataclass(frozen=True, slots=True)
 class DraftLayer:
-    """The first layer behind the last one, which proposes further tokens, as the original has it.
+    """The first layer after the last one, which proposes further tokens, as the original has it.
 
     ``modules``: what that layer has beside those of others. ``prefix``: what the names of its own tensors begin with,
     where that is not what those of other layers do.

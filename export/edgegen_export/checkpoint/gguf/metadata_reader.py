@@ -164,7 +164,7 @@ class MetadataReader(Fields):
         """Raise everything that was found wrong in the metadata, and every key that was not read.
 
         Raises:
-            CheckpointError: everything found missing or wrong, and every key of the architecture nobody understood.
+            CheckpointError: everything found missing or wrong, and every key of the architecture that was not read.
         """
         self.ignore(*_NEUTRAL)
         for key, reason in _ABSENT_PARTS.items():

@@ -36,7 +36,7 @@ _CONTROL = 3
 
 
 class Original(NamedTuple):
-    """``heads``: what the tensors' layouts depend on. ``drafts``: layers behind the last one, which propose further
+    """``heads``: what the tensors' layouts depend on. ``drafts``: layers after the last one, which propose further
     tokens. ``left_out``: why these are not read, where they are not."""
 
     config: dict[str, Any]

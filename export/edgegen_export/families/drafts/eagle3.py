@@ -33,7 +33,7 @@ class EagleDraft:
     verifier_classes: tuple[str, ...] = ()
 
     def of(self, layers: int) -> DecoderConfig:
-        """As the draft of a model with so many ``layers``."""
+        """As the draft of a model with ``layers`` layers."""
         own = EagleInput(layers_taken(layers), self.rows, self.normed_residual)
         attention = self.decoder.attention
         wide = EagleAttention(
@@ -42,7 +42,7 @@ class EagleDraft:
         return self.decoder.each_layer(lambda layer: replace(layer, attention=wide, extras=(own,)))
 
     def counts_as(self, layers: int) -> bool:
-        """Whether the layers that the file names are those that are taken of a model with so many."""
+        """Whether the layers that the file names are those that are read of a model with ``layers`` layers."""
         before, after = self.taken
         usual = layers_taken(layers)
         return (before is None or tuple(before) == usual) and (
@@ -51,7 +51,7 @@ class EagleDraft:
 
 
 def layers_taken(layers: int) -> tuple[int, ...]:
-    """Before which layers the residual stream is taken, of a model with so many."""
+    """The layers before which the residual stream is read, of a model with ``layers`` layers."""
     return 2, layers // 2, layers - 3
 
 

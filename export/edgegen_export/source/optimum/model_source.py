@@ -113,7 +113,7 @@ class TraceLoader:
         """Trace the checkpoint. The trace lies in ``scratch``, and is needed until the bundle was compared with it.
 
         Raises:
-            UsageError: the model does not take so many positions.
+            UsageError: the model does not accept ``max_context`` positions.
             CheckpointError: it cannot be loaded or traced.
             ExportError: the trace computes something else than the model.
         """

@@ -59,7 +59,7 @@ def _scale(read: MetadataReader) -> float:
 
 
 def as_deepseek(count: str, shared: str) -> tuple[Rule, ...]:
-    """Experts routed as in DeepSeek-V3, behind layers that have none."""
+    """Experts routed as in DeepSeek-V3, after layers that have none."""
 
     def routing(read: MetadataReader) -> Entries:
         groups = read.integer("expert_group_count", 0, least=0) or 1
@@ -341,7 +341,7 @@ HUNYUAN_MOE = replace(
 
 
 def _ernie_moe(read: MetadataReader) -> Entries:
-    """Experts in every so many layers; the converter makes up the width of what is shared out of other numbers."""
+    """Experts in every n-th layer; the converter makes up the width of the shared experts from other numbers."""
     read.ignore("expert_shared_feed_forward_length")
     read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
     return {
