@@ -339,7 +339,7 @@ class LLM:
         reasoning_effort: ReasoningEffort | None = None,
         max_thinking_tokens: int | None = None,
     ) -> list[int]:
-        """The ids of a conversation, as :meth:`chat` gives them to the model; it may be longer than the context.
+        """The ids of a conversation, as :meth:`chat` passes them to the model; it may be longer than the context.
 
         Raises:
             ConversationError: the messages or tools are malformed, or the template refuses them.

@@ -95,7 +95,7 @@ def answer_on_ray(
     Args:
         address: of a cluster: ``HOST:PORT``, ``auto`` for the one this machine belongs to, ``local`` for a new one of
             this machine alone.
-        digest: that of the bundle, which must be the same on every machine.
+        digest: the bundle's, which must be the same on every machine.
 
     Raises:
         UsageError: Ray is not installed, or nothing answers at ``address``.

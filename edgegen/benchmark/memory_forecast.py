@@ -58,7 +58,7 @@ class MemoryForecast:
         weights: mapped by our kernels; with ONNX Runtime's operators, their packed copies too; without tables whose
             rows are looked up.
         tokenizer: of the vocabulary and the merges; mapped where the bundle has them compiled.
-        kv: the KV cache, with fixed states and their checkpoints, and that of a prediction head.
+        kv: the KV cache, with fixed states and their checkpoints, and a prediction head's KV cache.
         activations: of a prefill chunk, logits, the sessions and the engine.
         draft: a draft model with its KV cache.
         head: a prediction head, beside its weights, which are in the bundle's, and its KV cache.
@@ -152,13 +152,13 @@ def bytes_of_bias(bias: AttentionBias, *, chunk: int, context: int) -> int:
 
 
 def bias_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
-    """A function that gives :func:`bytes_of_bias` of a bundle, by the tokens of the context."""
+    """A function that returns :func:`bytes_of_bias` of a bundle, by the tokens of the context."""
     bias = _found_in(bundle, bundle.variant_with(options.kv), attention_bias, AttentionBias(0, by_layer=False))
     return lambda context: bytes_of_bias(bias, chunk=options.prefill_chunk, context=context)
 
 
 def kv_bytes(bundle: Bundle, options: EngineOptions) -> Callable[[int], int]:
-    """A function that gives the bytes of KV cache of one sequence, by its tokens: what the engine reserves for it."""
+    """A function that returns the bytes of KV cache of one sequence, by its tokens: what the engine reserves for it."""
     kv = bundle.variant_with(options.kv).kv
     windows = windows_of(kv, second_level_cache(), kernels=runs_kernels(options.kernels))
     checkpoints = checkpoint_bytes(kv)

@@ -26,7 +26,7 @@ KEY_MEANS = "key_means.safetensors"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Bundle:
-    """A bundle and where its files lie; ``path`` is the folder of ``edgegen.json``, ``content`` that of the rest.
+    """A bundle and where its files lie; ``path`` is the folder of ``edgegen.json``, ``content`` the folder of the rest.
 
     ``manifest_digest``: the hash of ``edgegen.json``, and what it says of itself. ``base``: of an adapter bundle, the
     bundle that has its graphs and weights, where that was found.
@@ -40,7 +40,7 @@ class Bundle:
 
     @classmethod
     def open(cls, path: Path) -> "Bundle":
-        """Read the manifest, and that of an adapter bundle's base; nothing else is touched.
+        """Read the manifest, and the manifest of an adapter bundle's base; nothing else is touched.
 
         Raises:
             BundleNotFoundError: no ``edgegen.json`` there.
@@ -104,7 +104,7 @@ class Bundle:
 
     @property
     def sha256(self) -> str:
-        """The hash of ``edgegen.json``, in hex, and so of everything: the manifest has that of every other file."""
+        """The hash of ``edgegen.json``, in hex, and so of everything: the manifest has the hash of every other file."""
         return self.manifest_digest.found
 
     def expect(self, sha256: str) -> None:

@@ -10,7 +10,7 @@ EMBEDDING = "embedding.json"
 """The file of a bundle that has them; absent where the checkpoint says nothing."""
 
 Pooling = Literal["mean", "last", "weightedmean"]
-"""One vector of the hidden states of all tokens: their mean, that of the last token, or the mean in which the n-th
+"""One vector of the hidden states of all tokens: their mean, the last token's states, or the mean in which the n-th
 token counts n times."""
 
 

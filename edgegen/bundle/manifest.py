@@ -288,7 +288,7 @@ class ModelCache:
 class GraphVariant:
     """One way of running the model: its graphs, its weights, and what a runner must know to feed them.
 
-    ``prefill`` gives the logits of the positions it is asked for, so that it can do the work of ``decode``, which gives
+    ``prefill`` returns the logits of the positions it is asked for, so it can do the work of ``decode``, which returns
     those of all, as well. ``minimum_onnxruntime`` is the oldest with every operator they use.
     ``hidden_states``: for embeddings and multi-token prediction; absent where the bundle was exported without them.
     ``hidden_input``: of the graph of a multi-token prediction head alone, its float32 [rows, tokens, size] input of the
@@ -422,7 +422,7 @@ class Manifest:
 
     @property
     def all_variants(self) -> dict[str, GraphVariant]:
-        """Every description of graphs, that of the multi-token prediction head among them, by its place."""
+        """Every description of graphs, the multi-token prediction head's among them, by its place."""
         found = {f"variants[{i}]": variant for i, variant in enumerate(self.variants)}
         return found | ({"mtp": self.mtp} if self.mtp else {})
 

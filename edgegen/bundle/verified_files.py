@@ -1,4 +1,4 @@
-"""VerifiedFiles: checks that files have the sizes and SHA-256 hashes that a manifest gives.
+"""VerifiedFiles: checks that files have the sizes and SHA-256 hashes that a manifest has.
 
 Verification reads every file and compares size and SHA-256. It is remembered per file identity (device, inode, size,
 modification and change time), so that it costs once, not at every start.

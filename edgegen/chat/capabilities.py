@@ -35,7 +35,7 @@ class TemplateCapabilities:
         system: it shows a system message that comes first.
         several_systems: it shows each of several system messages at the front.
         late_systems: it shows a system message after other messages, at the end and amid them, beside a first one.
-        system_alone: it takes a conversation that is nothing but a system message.
+        system_alone: it accepts a conversation that is nothing but a system message.
         system_before_results: it shows the first system message where a tool's message comes last.
         developer: it knows the role ``developer``.
         consecutive: it shows each of several messages of one role in a row; otherwise roles must alternate.
@@ -45,12 +45,12 @@ class TemplateCapabilities:
         bare_tools: it shows a tool that has no description and no parameters.
         calls: it shows the calls of an assistant's message.
         results: it shows messages of the role ``tool``, which it knows.
-        null_content: it takes the content null beside calls, and does not write it.
+        null_content: it accepts the content null beside calls, and does not write it.
         empty_content: the content of a message that has only calls: an empty text, or null where that hides the calls.
         text_beside_calls: it shows an assistant's text beside its calls, also when the conversation has gone on.
         parallel_calls: it shows several calls of one assistant's message, where it shows calls.
         arguments: the forms of a call's arguments that it writes as they are.
-        call_ids: the call ids that it takes.
+        call_ids: the call ids that it accepts.
         result_names: it shows the ``name`` of a tool's message.
         reasoning_key: the field in which it reads what an assistant thought; None where it reads none.
     """

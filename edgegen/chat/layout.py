@@ -11,7 +11,7 @@ class MessageHeaders:
     """An answer is messages, each with a header that names its channel and its recipient.
 
     Attributes:
-        begin: begins a header; that of the first message is in the prompt.
+        begin: begins a header; the first message's is in the prompt.
         channel: stands before the name of the channel.
         message: ends a header.
         ends: tokens that end a message.
@@ -114,5 +114,5 @@ _KNOWN = (
 
 
 def answer_layout(template: str) -> AnswerLayout | None:
-    """That of a template's family; None where answers have thoughts and calls only, or the family is not known."""
+    """Return the layout of a template's family; None if it is unknown, or answers have only thoughts and calls."""
     return next((known for known in _KNOWN if all(sign in template for sign in known.signs)), None)

@@ -8,8 +8,8 @@ calls their ids, results the names of their tools. Then it is **fitted** to what
 - ``developer`` becomes ``system`` where the template does not know the role;
 - several system messages at the front become one; a later one is told in the next user message;
 - messages of one role in a row become one where roles must alternate;
-- calls get the arguments, the ids and the content that the template takes; several calls become turns of one call
-  with its result, where it takes one; a text beside calls becomes a message before them, where it would be left out;
+- calls get the arguments, the ids and the content that the template accepts; several calls become turns of one call
+  with its result, where it accepts one; a text beside calls becomes a message before them, where it would be left out;
 - calls and results become text where the template writes none.
 
 What is already fit stays as it is, and is rendered as transformers renders it.
@@ -243,7 +243,7 @@ def _told_to_user(messages: Sequence[Message]) -> list[Message]:
 
 
 def _with_calls(messages: Sequence[Message], reads: TemplateCapabilities) -> Iterator[Message]:
-    """Calls and results in the forms that the template takes."""
+    """Calls and results in the forms that the template accepts."""
     ids = _call_ids(messages, reads)
     results = _results_by_call(messages) if not reads.parallel_calls else {}
     used = set[int]()
@@ -345,7 +345,7 @@ def _with_reasoning(message: Message, reads: TemplateCapabilities) -> Message:
 def _alternating(messages: Sequence[Message]) -> list[Message]:
     """Turns of the user and the assistant that alternate, and begin with the user's; calls and results do not count.
 
-    Messages of one role in a row are one, in lines. A missing turn is a blank one: some templates take no empty text.
+    Messages of one role in a row are one, in lines. A missing turn is a blank one: some templates accept no empty text.
     """
     turns: list[Message] = []
     last: int | None = None

@@ -120,7 +120,7 @@ class ChatTemplate:
 
     @property
     def source(self) -> str:
-        """The text of the main one; without any, that of the transcript."""
+        """The text of the main template; without any, the text of the transcript."""
         return self._source(_SHORTEST)
 
     def with_tools(self, conversation: Conversation, tools: Tools | None) -> tuple[Conversation, ToolFormat | None]:

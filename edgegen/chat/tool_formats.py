@@ -54,7 +54,7 @@ class ToolFormat:
         opening: begins a call, or a list of calls, whose ``[`` it may have; the empty one: an answer that begins like a
             call is one.
         closing: ends it; the empty one: the end of the JSON does.
-        pad: stands around the JSON of an ``object``, and after that of a ``named`` one.
+        pad: stands around the JSON of an ``object``, and after the JSON of a ``named`` one.
         id_key: of a list's entries, the key of an id that stands first.
         id_last: it stands last, or is left out.
         name_text: how the name of a ``named`` call stands; ``{n}`` is a number, ``{id}`` any id.

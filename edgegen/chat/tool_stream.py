@@ -24,7 +24,7 @@ class CallStream:
 
     Attributes:
         end: where the section ends, once it has.
-        index: that of the next call.
+        index: of the next call.
     """
 
     def __init__(self, style: ToolFormat, tools: Tools, index: int) -> None:

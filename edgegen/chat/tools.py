@@ -93,7 +93,7 @@ def joined_deltas(deltas: Sequence[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
 
 
 def new_call_id() -> str:
-    """Nine letters and digits, which every template takes."""
+    """Nine letters and digits, which every template accepts."""
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
 
 
@@ -123,7 +123,7 @@ class Tools:
 
     @classmethod
     def read(cls, tools: Sequence[object], choice: ToolChoice = "auto", *, parallel: bool = True) -> "Tools | None":
-        """Tools as a caller gives them; None where none may be called.
+        """Tools as a caller passes them; None where none may be called.
 
         ``parallel``: an answer may have several calls, unless the choice is one tool.
 

@@ -108,7 +108,7 @@ def _problems(part: Schema) -> Iterator[str]:
 
 
 def _simplify(part: Schema) -> None:
-    """Write what llguidance refuses or reads otherwise in a form that it takes."""
+    """Write what llguidance refuses or reads otherwise in a form that it accepts."""
     if part.get("uniqueItems") is False:
         del part["uniqueItems"]
     for keyword in _COUNTS:

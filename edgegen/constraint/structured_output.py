@@ -35,7 +35,7 @@ STRUCTURED_OUTPUT = frozenset({*_PARAMETERS, *_REFUSED, _PATTERN, _OUTPUTS, "gui
 def read_structured_output(given: Mapping[str, Any], whitespace: Whitespace = "compact") -> Constraint | None:
     """The constraint that those parameters in ``given`` ask for that are in ``STRUCTURED_OUTPUT``; None for free text.
 
-    Two that say the same are one. ``whitespace``: that of JSON, where no parameter says it.
+    Two that say the same are one. ``whitespace``: of JSON, where no parameter says it.
 
     Raises:
         ConstraintError: two say what the text must be, one is not supported, or its value is wrong; all of this is

@@ -41,7 +41,7 @@ class ToolCallConstraint:
 
     @classmethod
     def of(cls, form: ReplyFormat, special: Mapping[str, int], whitespace: Whitespace = "compact") -> Self:
-        """``special``: the ids of the markers that are special tokens; ``whitespace``: that of the calls' JSON.
+        """``special``: the ids of the markers that are special tokens; ``whitespace``: of the calls' JSON.
 
         Raises:
             ConstraintError: the schema of a tool's arguments cannot be enforced.

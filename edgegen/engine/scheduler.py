@@ -140,7 +140,7 @@ class Scheduler:
 
 
 def _best_length(lengths: list[int]) -> int:
-    """To what length proposals of these lengths are cut, or filled up: where a step gives most tokens for its time."""
+    """To what length proposals of these lengths are cut, or filled up: where a step yields most tokens for its time."""
 
     def worth(length: int) -> float:
         rows = len(lengths) * (1 + length)

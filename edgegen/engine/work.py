@@ -45,7 +45,7 @@ class Decode(NamedTuple):
     proposals: tuple[tuple[int, ...], ...] = ()
 
     def of(self, group: SequenceGroup) -> "Decode":
-        """That of one request alone."""
+        """Return the decode of one request alone."""
         places = [place for place, one in enumerate(self.sequences) if one in group]
         proposals = tuple(self.proposals[place] for place in places) if self.proposals else ()
         return Decode((group,), tuple(self.sequences[place] for place in places), proposals)

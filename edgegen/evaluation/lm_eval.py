@@ -40,7 +40,7 @@ def register() -> type[Any]:
             max_batch_size: object = None,
             device: object = None,
         ) -> None:
-            """The harness gives the rest to every model; here there is nothing to choose."""
+            """The harness passes the rest to every model; here there is nothing to choose."""
             base.__init__(self)
             HarnessModel.__init__(self, LLM.load(model, options=EngineOptions(threads=threads, kv=kv)))
 

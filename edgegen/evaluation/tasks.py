@@ -27,7 +27,7 @@ Verdict = Literal["better", "worse", "noise"]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """By how much a figure is above that of another model, on the same items; ``verdict``: whether that is good."""
+    """By how much a figure is above another model's, on the same items; ``verdict``: whether that is good."""
 
     estimate: Estimate
     verdict: Verdict
@@ -61,7 +61,7 @@ class Figure:
         return Estimate(value, value * mean.error, mean.count)  # to first order
 
     def compared_with(self, first: "Figure") -> Difference | None:
-        """The difference, its error that of the items' differences; None where the items are others."""
+        """The difference, with the error of the items' differences; None where the items are others."""
         if self.items != first.items:
             return None
         pairs = zip(self.values, first.values, strict=True)

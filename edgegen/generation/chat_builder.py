@@ -85,7 +85,7 @@ class ChatBuilder:
         reasoning_effort: ReasoningEffort | None,
         max_thinking_tokens: int | None,
     ) -> list[int]:
-        """The ids of a conversation, as :meth:`build` gives them to the model; it may be longer than the context.
+        """The ids of a conversation, as :meth:`build` passes them to the model; it may be longer than the context.
 
         Raises:
             ConversationError: the messages or tools are malformed, or the template refuses them.

@@ -94,7 +94,7 @@ class Request:
     Attributes:
         mail: chunks, if it is ``streamed``; then the error that ended the request, or None.
         tokens: any of them cancels it.
-        seed: that of the answers, if they are sampled.
+        seed: of the answers, if they are sampled.
         dropped_messages: how many of a chat's messages its prompt has not.
         on_success: called in the engine's thread when all answers have ended, before the result is given out.
     """

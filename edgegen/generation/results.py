@@ -1,4 +1,4 @@
-"""GenerationResult, GenerationChunk and Timings: what a request gives, in pieces while it runs and at its end."""
+"""GenerationResult, GenerationChunk and Timings: the results of a request, in pieces while it runs and at its end."""
 
 from dataclasses import dataclass, field
 from reprlib import repr as shortened

@@ -11,8 +11,8 @@ _BIAS = 10
 
 
 class AttentionBias(NamedTuple):
-    """``heads``: those of the attention that takes most, 0 where none takes a bias; ``by_layer``: whether each layer
-    makes one of its own, of its queries, and not all take the same."""
+    """``heads``: of the attention with most, 0 where none reads a bias; ``by_layer``: whether each layer
+    makes one of its own, of its queries, and not all read the same."""
 
     heads: int
     by_layer: bool

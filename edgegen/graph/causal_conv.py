@@ -14,7 +14,7 @@ _END = struct.pack("<q", (1 << 63) - 1)
 
 
 class _Convolution(NamedTuple):
-    """The nodes of one convolution but those of its taps, the last of which gives the result; its inputs and what it
+    """The nodes of one convolution but those of its taps, the last of which produces the result; its inputs and what it
     keeps; the kernel's sizes."""
 
     nodes: Sequence[GraphNode]
@@ -64,7 +64,7 @@ class _Finder(Neighbours):
     """Looks for what follows where the tokens before are put before new ones."""
 
     def convolution(self, concat: GraphNode) -> _Convolution | None:
-        """The convolution of what ``concat`` gives; None where something else is done with it."""
+        """The convolution of the output of ``concat``; None where something else is done with it."""
         past, x = concat.inputs
         cuts = self.readers(concat.outputs[0])
         if any(cut.op_type != b"Slice" or len(cut.inputs) != 4 or self.stored(cut, 3) != _ONE for cut in cuts):

@@ -84,7 +84,7 @@ class _Finder:
         return whole
 
     def _fits(self, fused: _Fused, node: GraphNode, value: bytes) -> bool:
-        """Whether ``node`` goes on with ``value``, which the nodes before it give (empty: it is the first)."""
+        """Whether ``node`` goes on with ``value``, which the nodes before it produce (empty: it is the first)."""
         if node.op_type != b"Norm":
             return not value or node.inputs[0] == value
         skip = _skipped(node, value)

@@ -12,7 +12,7 @@ _ATTRIBUTES = {b"update_rule", b"scale", b"q_num_heads", b"kv_num_heads"}
 
 
 class _Around(NamedTuple):
-    """Nodes that become part of the operator, and what it takes instead of their results."""
+    """Nodes that become part of the operator, and what it reads instead of their results."""
 
     nodes: Sequence[GraphNode]
     inputs: Sequence[bytes]

@@ -29,7 +29,7 @@ def with_int4_cache(graph: bytes, means: KeyMeans) -> bytes:
     of ``CachedAttention``, and arrays of bytes for its KV cache.
 
     ``means`` are subtracted from the keys, which takes the same from all scores of a query. Where those are capped, or
-    beside a sink, it would be seen: then no layer takes them, as layers may share their keys.
+    beside a sink, it would be seen: then no layer uses them, as layers may share their keys.
 
     Raises:
         ValueError: that is no graph, or has attention that our kernels do not compute, or over another KV cache, or has

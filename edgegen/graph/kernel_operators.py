@@ -230,7 +230,7 @@ def needs_kernels(graph: bytes) -> bool:
 
 
 def attends_batches(graph: bytes) -> bool:
-    """Whether ``graph`` takes several tokens of several rows: ONNX Runtime's attention refuses both at once."""
+    """Whether ``graph`` accepts several tokens of several rows: ONNX Runtime's attention refuses both at once."""
     return _STOCK_ATTENTION not in graph
 
 

@@ -116,7 +116,7 @@ def _matrix(node: GraphNode, casts: Mapping[bytes, bytes]) -> str | None:
 
 
 def _size(node: GraphNode, shape: tuple[int, ...]) -> tuple[int | None, int | None]:
-    """How many values a product takes and gives; ``shape``: of its matrix, where that is floats."""
+    """How many values a product reads and produces; ``shape``: of its matrix, where that is floats."""
     if node.op_type == b"MatMulNBits":
         return node.integer(b"K"), node.integer(b"N")
     rows, columns = shape if len(shape) == 2 else (None, None)

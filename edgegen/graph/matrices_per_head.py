@@ -13,7 +13,7 @@ _ONE_LESS = tuple(struct.pack("<q", value) for value in (0, -1, 1))
 
 
 class _Heads(NamedTuple):
-    """The nodes of one product, the last of which gives the result; what is multiplied; codes and scales; the
+    """The nodes of one product, the last of which produces the result; what is multiplied; codes and scales; the
     matrices' sizes."""
 
     nodes: Sequence[GraphNode]

@@ -1,4 +1,4 @@
-"""Neighbours: which nodes of a graph give what a node takes, and which take what it gives."""
+"""Neighbours: which nodes of a graph produce the inputs of a node, and which read its outputs."""
 
 import struct
 from collections import Counter
@@ -35,23 +35,23 @@ class Neighbours:
         return self._readers.get(name, [])
 
     def before(self, node: GraphNode | None, op_type: bytes, at: int = 0) -> GraphNode | None:
-        """The node of this type that gives an input."""
+        """The node of this type that produces an input."""
         found = self._made.get(node.inputs[at]) if node and len(node.inputs) > at else None
         return found if found and found.op_type == op_type else None
 
     def alone_before(self, node: GraphNode | None, op_type: bytes, at: int = 0) -> GraphNode | None:
-        """The node of this type that gives an input, where nothing else reads that."""
+        """The node of this type that produces an input, where nothing else reads that."""
         found = self.before(node, op_type, at)
         return found if found and node and self.uses[node.inputs[at]] == 1 else None
 
     def reader(self, node: GraphNode | None, op_type: bytes) -> GraphNode | None:
-        """The node of this type that alone reads what ``node`` gives first."""
+        """The node of this type that alone reads the first output of ``node``."""
         name = node.outputs[0] if node else b""
         alone = self.readers(name) if self.uses[name] == 1 else []
         return alone[0] if alone and alone[0].op_type == op_type else None
 
     def after(self, node: GraphNode | None, op_type: bytes) -> GraphNode | None:
-        """The node of this type that alone reads what ``node`` gives first, as its own first input."""
+        """The node of this type that alone reads the first output of ``node``, as its own first input."""
         found = self.reader(node, op_type)
         return found if found and node and found.inputs[0] == node.outputs[0] else None
 

@@ -17,7 +17,7 @@ SPANS = "pending_spans"
 """An input int32 [batch, 2]: how many pending tokens become part of the states first, and how many of the run's do."""
 
 _PLACES = {b"CausalConv": 4, b"GatedDeltaRule": 9, b"SelectiveScan": 6}
-"""Where the operators take pending tokens; the spans come next."""
+"""Where the operators read pending tokens; the spans come next."""
 _PAST = {b"CausalConv": 1, b"GatedDeltaRule": 3, b"SelectiveScan": 0}
 _RATE = 5
 _PRESENT = {b"CausalConv": 1, b"GatedDeltaRule": 1, b"SelectiveScan": 0}
@@ -54,7 +54,7 @@ def pending_bytes(shape: Sequence[int]) -> int:
 def with_pending_tokens(
     nodes: Sequence[GraphNode | None], states: Set[bytes], constants: Constants, results: Iterable[bytes]
 ) -> tuple[list[GraphNode | None], bytes]:
-    """``nodes`` whose operators take pending tokens, and the fields of a ``GraphProto`` that say so.
+    """``nodes`` whose operators read pending tokens, and the fields of a ``GraphProto`` that say so.
 
     ``states``: the inputs that are fixed states; ``results``: the graph's outputs. Either all states can do
     without their last tokens, or nothing changes.
@@ -78,7 +78,7 @@ def with_pending_tokens(
 
 
 def _state(node: GraphNode, results: Set[bytes]) -> bytes:
-    """The state that an operator overwrites; empty where it has none, or gives it to another node."""
+    """The state that an operator overwrites; empty where it has none, or the graph does not return it."""
     if node.domain != b"edgegen" or node.op_type not in _PLACES or len(node.outputs) != 2:
         return b""
     return node.inputs[_PAST[node.op_type]] if node.outputs[_PRESENT[node.op_type]] in results else b""

@@ -14,7 +14,7 @@ _VALUES = b"".join(struct.pack("<4b", *((byte >> 2 * i & 3) - 2 for i in range(4
 
 
 class _Ternary(NamedTuple):
-    """The nodes of one matrix, the last of which gives the result; what is rounded; codes, scales and bias."""
+    """The nodes of one matrix, the last of which produces the result; what is rounded; codes, scales and bias."""
 
     nodes: Sequence[GraphNode]
     x: bytes

@@ -1,6 +1,6 @@
 """ConcatCache: the KV cache of traced graphs, which return the whole past with the new positions at every step.
 
-Each slot keeps the arrays [1, kv_heads, length, head_dim] that its last step returned, and gives them back at the next.
+Each slot keeps the arrays [1, kv_heads, length, head_dim] that its last step returned, and passes them in at the next.
 The arrays are never written to, so slots share them after a fork; only truncating a slot copies.
 """
 

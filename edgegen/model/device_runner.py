@@ -14,7 +14,7 @@ from edgegen.model.in_place_runner import Logits, OnHidden
 from edgegen.model.rotary import rotary_table
 
 LARGEST_HEAD = 256
-"""Size of a head, a multiple of 8, that attention on CUDA takes."""
+"""Largest size of a head, a multiple of 8, that attention on CUDA accepts."""
 
 
 class DeviceRunner:

@@ -65,7 +65,7 @@ class InPlaceRunner:
 
     @property
     def verifies_batches(self) -> bool:
-        """edgegen's attention takes several tokens of several rows."""
+        """edgegen's attention accepts several tokens of several rows."""
         return self.chunk_invariance == "any" and self._graphs.attends_batches
 
     def new_cache(self, budget: int | None = None) -> KVCache:
@@ -88,7 +88,7 @@ class InPlaceRunner:
     ) -> Logits:
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them.
 
-        ``previous``: what the graph of a multi-token prediction head takes besides, the hidden states [tokens, size] of
+        ``previous``: what the graph of a multi-token prediction head reads besides, the hidden states [tokens, size] of
         the positions before ``ids``.
         """
         step = self._step(_Outputs(every=False, hidden=on_hidden is not None), cache, slot, 1, len(ids))

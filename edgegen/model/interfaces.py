@@ -55,7 +55,7 @@ class Cache(Protocol):
 
     def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
         """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this; a length
-        that :meth:`restorable_length` gives."""
+        that :meth:`restorable_length` returns."""
         ...
 
     def truncatable_length(self, slot: int, length: int) -> int:
@@ -83,7 +83,7 @@ class Cache(Protocol):
         ...
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forget the positions of ``slot`` from ``length`` on; a length that :meth:`truncatable_length` gives."""
+        """Forget the positions of ``slot`` from ``length`` on; a length that :meth:`truncatable_length` returns."""
         ...
 
 

@@ -1,7 +1,7 @@
 """ONNX Runtime sessions: telemetry, threads, providers, kernels, I/O binding, and one session for a variant's graphs.
 
 A :class:`GraphPair` runs the prefill and the decode graph of one variant. :class:`OneSession` opens the prefill graph,
-which gives the logits of whatever positions it is asked for, for both: one copy of the weights, one thread pool.
+which returns the logits of whatever positions it is asked for, for both: one copy of the weights, one thread pool.
 """
 
 import ctypes
@@ -113,7 +113,7 @@ class GraphPair(Protocol):
 
     @property
     def attends_batches(self) -> bool:
-        """Whether they take several tokens of several rows."""
+        """Whether they accept several tokens of several rows."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Rotary tables (RoPE): the cosines and sines that graphs take as inputs, computed at run time instead of stored.
+"""Rotary tables (RoPE): the cosines and sines that graphs read as inputs, computed at run time instead of stored.
 
 A table for the longest context of a model would be a noticeable part of a small bundle; one for the positions in use
 costs a fraction of a millisecond. Angles are float32 products, as in the models' own code.

@@ -2,7 +2,7 @@
 
 The cache of such a layer starts at its *base*. Now and then the base moves up, and what is kept moves to the front.
 Bases are multiples of ``step``, or bits would change: GroupQueryAttention takes keys block by block and adds up what
-each block gives, so a base must not fall within a block.
+each block yields, so a base must not fall within a block.
 """
 
 import math

@@ -14,7 +14,7 @@ from edgegen.options.validation import boolean, functions, number, token_ids
 
 
 class Kind(ABC):
-    """The values that an option takes; None is not one of them, it stands for an option that is left out."""
+    """The values that an option accepts; None is not one of them, it stands for an option that is left out."""
 
     @property
     @abstractmethod

@@ -86,7 +86,7 @@ class Candidates:
         return self.keep(kept if kept.size else np.array([self.logits.argmax()]))
 
     def best(self) -> int:
-        """The index of the highest logit; of equal ones, that of the lowest id.
+        """The index of the highest logit; of equal ones, the lowest id's.
 
         Raises:
             LogitsError: a logit is NaN or plus infinity, or all are minus infinity.

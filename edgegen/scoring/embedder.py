@@ -102,7 +102,7 @@ class Embedding:
 
 
 class Embedder:
-    """Encodes prompts, and checks that they fit the model. ``size``: that of its hidden states."""
+    """Encodes prompts, and checks that they fit the model. ``size``: of its hidden states."""
 
     def __init__(self, encoder: PromptEncoder, max_context: int, size: int | None) -> None:
         """Make embeddings of ``size`` numbers of prompts of at most ``max_context`` tokens.

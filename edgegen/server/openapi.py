@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the server, and the route ``/openapi.json`` that gives it."""
+"""The OpenAPI 3.1 document of the server, and the route ``/openapi.json`` that returns it."""
 
 from functools import cache
 from http import HTTPStatus

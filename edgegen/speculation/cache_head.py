@@ -48,7 +48,7 @@ class CacheHead:
         self._logits = np.zeros((1, 1, vocab_size), np.float32)
 
     def begin(self, cache: KVCache, slot: int, position: int) -> Binding:
-        """Make ready for tokens after ``position``, of which :meth:`run` gives one after the other.
+        """Make ready for tokens after ``position``, of which :meth:`run` returns one after the other.
 
         ``position``: of the last token of the sequence in ``slot``, which is not in the ``cache`` yet; it reads what is
         there of the tokens before, and forgets what is there of others, which were rejected. All is bound anew: the

@@ -1,6 +1,6 @@
 """CacheProposer: speculative decoding with a draft head that reads the model's own KV cache, as Gemma 4's assistants.
 
-The head takes the embedding of the last token with the model's hidden states of the position before, and gives the
+The head reads the embedding of the last token and the model's hidden states of the position before; it returns the
 logits of the next token and hidden states in place of the model's. All steps of a proposal read the same KV cache, at
 the same position. It keeps nothing: whatever was rejected, reused or moved, it begins with what the model has.
 """

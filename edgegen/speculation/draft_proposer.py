@@ -31,7 +31,7 @@ class DraftProposer:
         longest: int,
         runs_again: bool = False,
     ) -> None:
-        """``vocab_size``: that of the target model's logits; ``longest``: most tokens of a proposal; ``runs_again``: as
+        """``vocab_size``: of the target model's logits; ``longest``: most tokens of a proposal; ``runs_again``: as
         in :class:`AdaptiveLength`, of the target."""
         self._model = model
         self._choice = TokenChoice(pipeline, sampler, prompt_length)

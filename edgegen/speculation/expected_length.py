@@ -45,8 +45,8 @@ class ExpectedLength(AdaptiveLength):
         self._length = self._best()
 
     def _best(self) -> int:
-        """The length of which a step gives most tokens for what it is expected to cost; of a sequence alone at least 1,
-        to see whether the text has changed."""
+        """The length that yields most tokens for what a step is expected to cost; of a sequence alone at least 1, to
+        see whether the text has changed."""
         best, length = (0.0, 1) if self._share == 1.0 else (1.0, 0)
         tokens, again, reached = 1.0, 0.0, 1.0  # reached: how probably all before are accepted
         for count in range(1, self._longest + 1):

@@ -24,7 +24,7 @@ class HeadProposer(ABC):
         longest: int,
         runs_again: bool,
     ) -> None:
-        """``cost``: that of one step of the head, in steps of the model; ``longest``: most tokens of a proposal;
+        """``cost``: of one step of the head, in steps of the model; ``longest``: most tokens of a proposal;
         ``runs_again``: as in :class:`AdaptiveLength`, of the model."""
         self._choice = TokenChoice(pipeline, sampler, prompt_length)
         self._pace = ExpectedLength(longest, cost, runs_again=runs_again)

@@ -21,7 +21,7 @@ Hidden = NDArray[np.float32]
 
 
 class MTPHead:
-    """One layer that takes the model's hidden states, and a KV cache of its own for each sequence.
+    """One layer that reads the model's hidden states, and a KV cache of its own for each sequence.
 
     Attributes:
         cost: what one of its steps costs, in steps of the model.

@@ -1,7 +1,7 @@
 """MTPProposer: speculative decoding with a multi-token prediction head.
 
-The head (DeepSeek-AI 2024, arXiv:2412.19437, section 2.2) takes the model's hidden states of a position, with the token
-after it, and gives the logits of the token after that. It goes on from its own hidden states, as in EAGLE (Li et al.
+The head (DeepSeek-AI 2024, arXiv:2412.19437, section 2.2) reads the model's hidden states of a position, with the token
+after it, and returns the logits of the token after that. It goes on from its own hidden states, as in EAGLE (Li et al.
 2024, arXiv:2401.15077), to propose several; what its KV cache has of these is made again of the model's,
 once these are known.
 """

@@ -52,5 +52,5 @@ class CacheReader(Protocol):
     """A proposer that reads what the model's KV cache has of its sequence."""
 
     def read_from(self, cache: Cache, slot: Callable[[], int]) -> None:
-        """Told when the sequence gets a slot: ``slot`` gives the one that it is in, for it may be moved."""
+        """Told when the sequence gets a slot: ``slot`` returns the one that it is in, for it may be moved."""
         ...

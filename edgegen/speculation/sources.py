@@ -52,7 +52,7 @@ class SpeculationSources:
     ) -> tuple[list[Proposer], OnHiddenAt | None]:
         """Return the proposers of one sequence, prompt lookup first, and the callback for the model's hidden states.
 
-        ``vocab_size``: that of the model's logits.
+        ``vocab_size``: of the model's logits.
         """
         proposers, on_hidden = list[Proposer](), None
         lookup = options.prompt_lookup_num_tokens or (DEFAULT_LOOKUP_TOKENS if self.speculate == "lookup" else None)

@@ -13,7 +13,7 @@ class StopStringMatcher:
 
     The first is the one that begins earliest; of several that begin there, the longest that has arrived, or with
     ``wait_for_longest`` the longest that comes. Text is undecided only while it may become a stop string, and only
-    undecided text is read again, so a piece costs its own length and that of the longest stop string, times their
+    undecided text is read again, so a piece costs its own length and the longest stop string's, times their
     number, at most.
     """
 

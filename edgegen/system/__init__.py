@@ -1,6 +1,6 @@
 """The machine: cores, memory, processor, locks and folders; all that depends on the operating system.
 
-Facts come from a :class:`~edgegen.system.source.Source`, which is this machine unless a test gives another.
+Facts come from a :class:`~edgegen.system.source.Source`, which is this machine unless a test passes another.
 """
 
 from edgegen.system.awake import Deadline, awake_seconds

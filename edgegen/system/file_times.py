@@ -20,7 +20,7 @@ _FILE_FLAG_BACKUP_SEMANTICS = 0x0200_0000
 def change_time(path: Path, ask: Callable[[Path], bytes] | None = None) -> int | None:
     """Nanoseconds since 1970; None where the file system does not keep it.
 
-    Elsewhere than on Windows it is ``st_ctime``, which there is the time of creation. ``ask`` gives Windows's
+    Elsewhere than on Windows it is ``st_ctime``, which there is the time of creation. ``ask`` returns Windows's
     ``FILE_BASIC_INFO``.
 
     Raises:

@@ -34,7 +34,7 @@ def locked(path: Path) -> Generator[bool]:
     """
     lock = path.with_name(path.name + ".lock")
     with lock.open("ab") as file:
-        # A lock that has vanished was that of a process which has just ended, and would not keep the next one off.
+        # A lock that has vanished belonged to a process which has just ended, and would not keep the next one off.
         if not (_lock(file) and _is_at(file, lock)):
             file.close()  # on Windows no process can remove a file that is open
             yield False

@@ -19,7 +19,7 @@ def call_windows(question: str) -> bytes | None:
     if sys.platform != "win32":
         return None
     kernel = ctypes.WinDLL("kernel32", use_last_error=True)
-    process = ctypes.c_void_p(-1)  # what GetCurrentProcess gives
+    process = ctypes.c_void_p(-1)  # the result of GetCurrentProcess
     if question.startswith("HKLM\\"):
         return _registry(question)
     if question == "GetLogicalProcessorInformationEx":

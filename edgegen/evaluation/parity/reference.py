@@ -1,6 +1,6 @@
 """ParityReference: the unquantized model's outputs on a text, stored in the bundle to compare the bundle with.
 
-Of each position it keeps the ``LIKELIEST`` ids and their log-probabilities, and that of all others taken together: two
+Of each position it keeps the ``LIKELIEST`` ids and their log-probabilities, and the one of all others together: two
 orders of magnitude less than all logits, and enough for a lower bound of the divergence (:meth:`ParityReference.kl`).
 """
 
@@ -115,8 +115,8 @@ def log_softmax(logits: Floats, likeliest: Ids) -> tuple[LogProbabilities, LogPr
 
 
 def log_rest(found: LogProbabilities, likeliest: Ids) -> LogProbabilities:
-    """The log-probabilities [n] of all ids but the ``likeliest`` [n, k], of ``found`` [n, vocab]; that of the smallest
-    float where nothing is left."""
+    """The log-probabilities [n] of all ids but the ``likeliest`` [n, k], of ``found`` [n, vocab]; the log of the
+    smallest float where nothing is left."""
     return _log_others(np.exp(found), likeliest, np.ones(len(found)))
 
 

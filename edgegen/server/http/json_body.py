@@ -15,7 +15,7 @@ from edgegen.server.http.work import READING, note_long_body
 T = TypeVar("T")
 
 _LONG_BODY = 32 << 10
-"""Bytes of a body, such as that of a long chat, which may take a tenth of a second to prepare."""
+"""Bytes of a body, such as a long chat's, which may take a tenth of a second to prepare."""
 
 
 async def read_json(request: Request, check: Callable[[dict[str, Any]], T], *, seconds: float = BODY_SECONDS) -> T:

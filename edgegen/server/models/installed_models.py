@@ -46,7 +46,7 @@ class InstalledModels:
         """``given``: names or paths of bundles, by the names that clients call them; the first is the default.
 
         ``budget``: bytes of all loaded models; by default most of the memory that is free now. ``store``: the bundles
-        of the store are there too. ``options_for``: gives a bundle's options, where they are not the ``engine``'s.
+        of the store are there too. ``options_for``: returns a bundle's options, where they are not the ``engine``'s.
 
         Raises:
             BundleError: a given one, or the draft model, is no bundle.

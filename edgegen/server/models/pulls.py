@@ -111,7 +111,7 @@ class Pull:
             self.task.cancel()
 
     async def run(self, start: Callable[[PullOrder], PullRunner]) -> None:
-        """Pull it, in a process that ``start`` gives."""
+        """Pull it, in a process that ``start`` returns."""
         if self._is_ending:
             return
         runner = self._runner = await LOADING.run(start, self.order)

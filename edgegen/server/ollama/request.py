@@ -75,7 +75,7 @@ def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
             made["tool_calls"] = list[Any]()
         for call in told.get("tool_calls") or ():
             function, calls = call["function"], calls + 1
-            # Nine letters and digits, which every template takes.
+            # Nine letters and digits, which every template accepts.
             call_id = call.get("id") or f"call{calls:05}"
             waiting.append((call_id, function["name"]))
             shown = {"name": function["name"], "arguments": function["arguments"]}

@@ -26,7 +26,7 @@ class CatalogueRoutes:
         return [Route(CATALOGUE, answering(self.list))]
 
     async def list(self, request: Request) -> Response:
-        """Each model with its bundles, whose names ``POST /api/pull`` takes."""
+        """Each model with its bundles, whose names ``POST /api/pull`` accepts."""
         told = list[dict[str, Any]]()
         if self._pulls is not None:
             served = {model.name for model in await self._models.listed()}
