@@ -16,7 +16,7 @@ class ReleaseError(ValueError):
 
 
 def version(root: Path = ROOT) -> str:
-    """That of the package, from the one place that has it."""
+    """Return the version of the package, from the one place that has it."""
     match = re.search(r'^__version__ = "([^"]+)"$', (root / "edgegen" / "__init__.py").read_text("utf-8"), re.MULTILINE)
     assert match, "edgegen/__init__.py has no __version__"
     return match[1]

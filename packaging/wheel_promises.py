@@ -31,7 +31,7 @@ EXPORTS = frozenset(
         "edgegen_tokenizer_find",
     }
 )
-"""The entry points of the kernels: that of ONNX Runtime, and those that Python calls."""
+"""The entry points of the kernels: ONNX Runtime's, and those that Python calls."""
 
 MOST_LIBRARY_BYTES = 1_500_000
 MOST_WHEEL_BYTES = 12_000_000
@@ -64,7 +64,7 @@ class Platform:
 
     @classmethod
     def of(cls, tag: str) -> "Platform":
-        """That of a tag such as ``manylinux_2_28_x86_64``.
+        """Return the platform of a tag such as ``manylinux_2_28_x86_64``.
 
         Raises:
             ValueError: the tag is of a platform that edgegen has no wheels for.

@@ -86,7 +86,7 @@ def agreement(here: list[dict[str, Any]], there: list[dict[str, Any]]) -> str:
 
 
 def table(rows: list[tuple[Way, list[dict[str, Any]], dict[str, Any]]]) -> str:
-    """Rows of a way, its results on the Pis, and that of this machine."""
+    """Rows of a way, its results on the Pis, and its result on this machine."""
     heads = [f"{board.name}, {what}" for what in ("step", f"prompt of {LENGTH}", "ids") for board in BOARDS]
     lines = ["| CPU seconds | " + " | ".join(heads) + " |", "|---|" + "---:|" * 4 + "---|" * 2]
     for way, results, here in rows:

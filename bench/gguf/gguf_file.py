@@ -260,7 +260,7 @@ def _experts_together(tensors: dict[str, Floats], config: Config) -> dict[str, F
 
 
 def _heads_apart(tensors: dict[str, Floats], config: Config) -> dict[str, Floats]:
-    """Of latents the matrix of each head's key, turned, and that of its value."""
+    """Of latents the matrix of each head's key, transposed, and the matrix of its value."""
     found = _experts_together(tensors, config)
     for name in [name for name in found if ".kv_b_proj." in name]:
         matrix = found.pop(name)

@@ -95,7 +95,7 @@ def edgegen(
 
 
 def llama_server(program: Path, gguf: Path, machine: Machine) -> Server:
-    """llama.cpp's own server, with a slot for each client; its context is that of all slots together."""
+    """llama.cpp's own server, with a slot for each client; its context is the sum over all slots."""
     threads = str(machine.threads)
     command = (
         *(str(program), "-m", str(gguf), "-t", threads, "-tb", threads, "-fa", "on"),

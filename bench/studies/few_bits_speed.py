@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _told(rounds: list[list[float]]) -> str:
-    """Medians, and that of the ratios with their quartiles."""
+    """Medians, and the median of the ratios with their quartiles."""
     four, three = (statistics.median(column) for column in zip(*rounds, strict=True))
     low, middle, high = statistics.quantiles([a / b for a, b in rounds], n=4)
     return f"{four:.2f} | {three:.2f} | {middle:.2f} ({low:.2f} to {high:.2f})"

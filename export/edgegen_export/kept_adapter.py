@@ -1,4 +1,4 @@
-"""export_adapter(): a LoRA adapter as a bundle of its own, beside that of its base, which keeps graphs and weights."""
+"""export_adapter(): a LoRA adapter as a bundle of its own, beside its base's, which keeps graphs and weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -172,7 +172,7 @@ class _Changes:
         return tensor if name in touched else LazyTensor.from_array(np.zeros(tensor.shape, np.float32))
 
     def _check_linear(self, names: list[str]) -> None:
-        """Check that the change of each matrix is that of its update: factors folded into matrices multiply them.
+        """Check that each matrix changes by its update: factors folded into matrices multiply them.
 
         Raises:
             UnsupportedModelError: it is not.
@@ -269,7 +269,7 @@ def _check_base(base: Bundle, target: Path) -> None:
 
 
 def _check_same_model(base: Bundle, model: FamilySource) -> None:
-    """Check that a bundle can be that of a checkpoint.
+    """Check that a bundle can have been made of a checkpoint.
 
     Raises:
         UsageError: it is of another shape.

@@ -29,7 +29,7 @@ GENERATION_CONFIG = "generation_config.json"
 MTP = "mtp.onnx"
 """The graph of a multi-token prediction head."""
 MTP_INT8 = "mtp.kv-int8.onnx"
-"""That of one which reads the model's KV cache, for an int8 one."""
+"""Graph of a head that reads the model's KV cache, for an int8 one."""
 PARITY = "parity.json"
 PARITY_REFERENCE = "reference.npz"
 

@@ -1,6 +1,6 @@
 """Checkpoints: a model's config and weights in a folder, a GGUF file or a hub repository, opened without reading them.
 
-``Checkpoint.open`` takes a local folder or file or a hub id and gives config, files and ``LazyTensor``s by name.
+``Checkpoint.open`` reads a local folder or file or a hub id: config, files and ``LazyTensor``s by name.
 Safetensors and GGUF files are read; pickled weights are refused, never opened. ``Adapter.open`` does the same for a
 LoRA adapter, and ``merge_adapter`` makes one checkpoint of the two. ``unpacked`` gives a quantized checkpoint the names
 and shapes that it had before it was quantized.

@@ -6,7 +6,7 @@ WORLD = "rwkv_vocab_v20230424.txt"
 """RWKV's vocabulary, of which there is this one version."""
 
 TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", WORLD})
-"""Each describes a vocabulary; that of JSON with ``merges.txt``."""
+"""Each describes a vocabulary; the JSON one together with ``merges.txt``."""
 
 TOKENIZER_FILES = TOKENIZERS | {
     "merges.txt",

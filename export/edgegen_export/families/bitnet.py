@@ -9,7 +9,7 @@ from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_
 
 
 def read_bitnet(read: ConfigReader) -> DecoderConfig:
-    """``BitNetConfig``. Its code has a norm of the hidden size for what all heads give together."""
+    """``BitNetConfig``. Its code has a norm of the hidden size for the output of all heads together."""
     config = read_llama(read)
     if config.attention.width != config.hidden_size:
         read.problem(

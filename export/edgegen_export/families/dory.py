@@ -1,4 +1,4 @@
-"""Dory: an nGPT whose middle layers run several times, each time from what the first layers give."""
+"""Dory: an nGPT whose middle layers run several times, each time from the output of the first layers."""
 
 import re
 from dataclasses import replace

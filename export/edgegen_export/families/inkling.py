@@ -139,7 +139,7 @@ def _experts(read: ConfigReader, hidden: int, width: int, plain: bool) -> Expert
 
 
 def check_expert_sizes(read: ConfigReader, hidden: int, width: int) -> None:
-    """Refuse sizes that the experts' operator does not take."""
+    """Refuse sizes that the experts' operator does not accept."""
     for said, size in (("hidden_size", hidden), ("moe_intermediate_size", width)):
         if size % STEP:
             read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")

@@ -1,5 +1,5 @@
-"""OLMo Hybrid: gated delta nets, with norms before what they take, and the attention of OLMo 2 in every fourth layer,
-with norms after what it gives."""
+"""OLMo Hybrid: gated delta nets, with norms before their inputs, and the attention of OLMo 2 in every fourth layer,
+with norms after its output."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from edgegen_export.reading.rope import rope_key
 from edgegen_export.reading.tensor_names import named
 
 _EPS = 1e-5
-"""Of the norms within the nets, whatever that of the others is."""
+"""Of the norms within the nets, whatever the others have."""
 
 
 def read_olmo_hybrid(read: ConfigReader) -> DecoderConfig:

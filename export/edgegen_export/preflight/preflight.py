@@ -22,7 +22,7 @@ _TARGET_REMEDY = "give -o a folder on another disk"
 
 @dataclass(slots=True)
 class Preflight:
-    """``measure``: gives the speed of matrix products on this machine, in GFLOPS. ``memory``: bytes of memory of the
+    """``measure``: returns the speed of matrix products on this machine, in GFLOPS. ``memory``: bytes of memory of the
     machine that is to make and run the bundle; None where that is not checked."""
 
     loader: SourceLoader

@@ -10,7 +10,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved, Scattered, TensorLayout
 
 STEP = 16
-"""QMoE takes whole blocks of 16 or more only, so the widths of experts' matrices must be multiples of this."""
+"""QMoE accepts whole blocks of 16 or more only, so the widths of experts' matrices must be multiples of this."""
 
 MOST = 1 << 12
 """An upper limit that no real model exceeds, since each expert adds tensor names."""

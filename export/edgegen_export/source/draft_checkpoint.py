@@ -23,7 +23,7 @@ class BoundDraft(Protocol):
     """A draft bound to its model."""
 
     def hidden_graphs(self, model: DecoderConfig, scale: NDArray[np.float32]) -> HiddenGraphs:
-        """The model's prefill graphs, which give what the draft takes; ``scale``: what the hidden states before the
+        """The model's prefill graphs, which make the draft's inputs; ``scale``: what the hidden states before the
         head are multiplied with to be the model's own."""
         ...
 

@@ -42,7 +42,7 @@ class BoundEagle:
         return found
 
     def hidden_graphs(self, model: DecoderConfig, scale: NDArray[np.float32]) -> HiddenGraphs:
-        """The model's prefill graphs, which give what the draft takes; ``scale``: of hidden states after all layers."""
+        """The model's prefill graphs, which make the draft's inputs; ``scale``: of hidden states after all layers."""
         taken, fuse = self.own.layers, eagle_name("draft_fuse")
         return HiddenGraphs(
             HiddenStates(DRAFT_STATES, self.config.hidden_size),

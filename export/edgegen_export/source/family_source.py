@@ -143,7 +143,7 @@ class FamilySource:
         )
 
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
-        """The scheme's recipe, with what the operators take, and what is quantized already kept as it is."""
+        """The scheme's recipe, with what the operators accept, and what is quantized already kept as it is."""
         if self.config.ternary:
             return Plan(of_ternary(scheme))
         recipe, experts = (ROUNDED if fast else CALIBRATED)[scheme], self._experts()
@@ -172,7 +172,7 @@ class FamilySource:
             return KVStatistics()
 
     def _experts(self) -> tuple[str, ...]:
-        """The modules of matrices of experts, whose operator takes no zeros."""
+        """The modules of matrices of experts, whose operator accepts no zeros."""
         return tuple(map(fused_name, expert_matrices(self.config)))
 
 

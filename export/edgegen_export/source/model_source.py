@@ -66,7 +66,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class HiddenGraphs:
-    """Prefill graphs that give the hidden states after the final norm besides the logits.
+    """Prefill graphs that return the hidden states after the final norm besides the logits.
 
     ``output``: as the manifest names it; ``tensors``: what the graphs use beside the model's, by our names.
     """
@@ -122,7 +122,7 @@ class ModelSource(Protocol):
         ...
 
     def build_states(self, kv: KVSpec, params: Parameters) -> GraphBuilder | None:
-        """A graph that gives the hidden states after each layer; None where layers are not known."""
+        """A graph that returns the hidden states after each layer; None where layers are not known."""
         ...
 
     def hidden_graphs(self, tensors: Mapping[str, LazyTensor]) -> HiddenGraphs | None:
@@ -167,7 +167,7 @@ class SourceLoader(Protocol):
         ...
 
     def ready(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint that :meth:`load` takes."""
+        """The checkpoint that :meth:`load` reads."""
         ...
 
     def load(self, checkpoint: Checkpoint, scratch: Path) -> ModelSource:

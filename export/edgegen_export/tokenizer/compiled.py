@@ -60,7 +60,7 @@ class UncompiledError(Exception):
 def compiled_form(data: bytes) -> dict[str, bytes]:
     """The compiled form of a ``tokenizer.json`` by the name of its file; nothing where it has none.
 
-    Where this machine has the runtime's code, that has to give the ids of the library for some texts.
+    Where this machine has the runtime's code, that has to return the ids of the library for some texts.
     """
     try:
         made = compiled(data)
@@ -130,7 +130,7 @@ def _automata(pre_tokenizer: str) -> tuple[Alphabet, tuple[NDArray[np.uint16], .
 
 
 def _agrees(made: bytes, data: bytes, library: Path) -> bool:
-    """Whether the runtime's code gives the library's ids."""
+    """Whether the runtime's code returns the library's ids."""
     theirs = LibraryBackend.of(data)
     ours = CompiledBackend(made, hashlib.sha256(data).hexdigest(), library, lambda: theirs)
     added = [token.content for token in theirs.added_tokens.values()]

@@ -68,7 +68,7 @@ def _open(path: Path) -> tuple[MappedFile, GgufHeader]:
 
 
 def _faults(metadata: Mapping[str, Any], parts: int) -> list[str]:
-    """Why this metadata is not that of a whole model in ``parts`` files."""
+    """Why this metadata does not describe a whole model in ``parts`` files."""
     problems: list[str] = []
     kind = metadata.get("general.type")
     if kind == "mmproj" or metadata.get(ARCHITECTURE) == _TOWER:

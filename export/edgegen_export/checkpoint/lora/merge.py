@@ -91,7 +91,7 @@ class _Merge:
                 self.problems.append(f"modules_to_save has {end!r}, but the adapter has no tensor of it")
 
     def apply(self, name: str, update: ModuleUpdate, base: str | None = None) -> None:
-        """Apply an update to the module ``name``, whose weight is that of the module ``base``, if given."""
+        """Apply an update to the module ``name``, whose weight is the module ``base``'s, if given."""
         weight = self._weight(name, update, self._base.get(f"{base or name}.weight"))
         if weight is not None:
             self.tensors[f"{name}.weight"] = weight

@@ -1,4 +1,4 @@
-"""EAGLE-3 drafts of Llama's kind: one layer that takes hidden states of three of another model's (Li et al. 2025,
+"""EAGLE-3 drafts of Llama's kind: one layer that reads hidden states of three of another model's (Li et al. 2025,
 arXiv:2503.01840), as vLLM and SGLang read them. They are no models of their own, and no family of those."""
 
 from collections.abc import Mapping, Sequence

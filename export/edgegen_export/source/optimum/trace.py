@@ -156,7 +156,7 @@ def read_config(folder: Path, max_context: int | None) -> TracedConfig:
     """Read the checkpoint's ``config.json`` by transformers, absent keys filled in.
 
     Raises:
-        UsageError: the model does not take ``max_context`` positions.
+        UsageError: the model does not accept ``max_context`` positions.
         UnsupportedModelError: transformers cannot read it.
     """
     try:
@@ -182,7 +182,7 @@ def context_of(config: Any, wanted: int | None = None) -> tuple[int, str | None]
     """The positions that a trace of a model with this configuration is for, and a warning where that is not plain.
 
     Raises:
-        UsageError: it does not take as many as are wanted.
+        UsageError: it does not accept as many as are wanted.
     """
     lengths = [getattr(config, key, None) for key in _CONTEXT_KEYS]
     longest = next((length for length in lengths if isinstance(length, int) and length > 0), None)

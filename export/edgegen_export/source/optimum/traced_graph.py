@@ -1,6 +1,6 @@
 """TracedGraph: a decoder graph as optimum's exporter writes it, with its matrices, token embedding and head found.
 
-One graph that takes any past, none included: ``input_ids``, ``attention_mask``, perhaps ``position_ids`` and
+One graph that reads any past, none included: ``input_ids``, ``attention_mask``, perhaps ``position_ids`` and
 ``past_key_values.{i}.key|value`` in, ``logits`` of every position and ``present.{i}.key|value`` out. What its nodes
 compute is looked at in three points only: which of them multiply by a matrix, which look up token embeddings, and
 which is the head.

@@ -27,7 +27,7 @@ _SOFTMAX = (0, 1)
 
 
 def expert_counts(count: str, per_token: str = "num_experts_per_tok", *, width: str | None = None) -> Rule:
-    """How many experts there are and are used, under the class's keys; ``width``: its key for that of an expert."""
+    """How many experts there are and are used, under the class's keys; ``width``: its key for an expert's width."""
 
     def rule(read: MetadataReader) -> Entries:
         read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")

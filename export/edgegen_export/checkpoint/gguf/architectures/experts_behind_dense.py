@@ -41,7 +41,7 @@ def counts_behind_dense(count: str, shared: str, dense: str) -> Rule:
 
     def rule(read: MetadataReader) -> Entries:
         width, together = read.integer("expert_feed_forward_length"), read.integer("expert_shared_count", 0, least=0)
-        widths = (0, width, width * together)  # some converters say the width of one, others that of all
+        widths = (0, width, width * together)  # some converters write the width of one, others the width of all
         read.refuse("expert_shared_feed_forward_length", widths, f"shared experts are {width} wide, as the others are")
         return {
             count: read.integer("expert_count"),

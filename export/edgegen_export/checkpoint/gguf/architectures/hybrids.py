@@ -476,7 +476,7 @@ QWEN3NEXT = replace(
 
 
 def _no_width(read: MetadataReader) -> Entries:
-    """That of an MLP, which these layers do not have."""
+    """Ignore the width of an MLP, which these layers do not have."""
     read.ignore("feed_forward_length")
     return {}
 
