@@ -23,8 +23,7 @@ last tokens alone, and [rows, tokens, size] of a decode."""
 
 
 class _Outputs(NamedTuple):
-    """Outputs that a graph is run for: the logits of ``every`` token or of the last one, with ``hidden`` states or
-    without."""
+    """Outputs of a run: the logits of ``every`` token or of the last one, with ``hidden`` states or without."""
 
     every: bool
     hidden: bool

@@ -64,8 +64,7 @@ def cannot_keep_int4(graph: str, *, wanted: bool) -> str:
 
 
 def describe_kernels(*, wanted: bool = True) -> str:
-    """Describe in a few words what computes matrices in this process: our kernels for this processor, or stock
-    operators.
+    """Describe in a few words what computes matrices here: our kernels for this processor, or stock operators.
 
     ``wanted``: whether ours may.
     """

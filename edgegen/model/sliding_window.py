@@ -44,8 +44,7 @@ class SlidingWindow(NamedTuple):
 
 
 def window_step(dtype: KVDtype, head_dims: Iterable[int], l2_cache: int | None, *, kernels: bool) -> int:
-    """Return the number that bases are multiples of, for layers with heads of these sizes, on a machine with
-    ``l2_cache`` bytes of second-level cache.
+    """Return what bases are multiples of, for layers with heads of these sizes; ``l2_cache``: the machine's, in bytes.
 
     Keys are summed block by block: a base that is no multiple of a block would give other bits than one that is.
     ``kernels``: ours, which join parts of 256 keys, compute all attention. The blocks of ONNX Runtime's operator (1.31,
