@@ -239,7 +239,7 @@ def _embedding_scale(config: Any) -> float:
 def _spread_logits(model: Any, torch: Any, deviation: float) -> None:
     """Scale the final norm, where there is one with weights; Gemma's, 1 to 3, stands for 1 + weight."""
     model_type = model.config.model_type
-    # Behind Gemma 3n's stands a norm of embeddings of layers; Gemma 4's seeds were chosen with that one.
+    # After Gemma 3n's stands a norm of embeddings of layers; Gemma 4's seeds were chosen with that one.
     inside = r"\d|embed|per_layer" if model_type == "gemma3n_text" else r"\d|embed"
     outside_layers = [(path, m) for path, m in model.named_modules() if not re.search(inside, path)]
     norms = [m for _, m in outside_layers if "Norm" in type(m).__name__]

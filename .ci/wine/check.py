@@ -102,7 +102,7 @@ class Windows:
     ) -> subprocess.CompletedProcess[str]:
         """Run Python with ``arguments``: the installed wheel, or with ``tests`` the copy of the checkout.
 
-        ``display``: windows are shown on a display that nobody sees.
+        ``display``: windows are shown on a virtual display.
         """
         ours = {"OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         if data := os.environ.get("EDGEGEN_TEST_DATA"):

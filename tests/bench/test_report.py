@@ -67,7 +67,7 @@ def test_edgegen_is_held_against_the_best_of_as_many_bits(shape: ShapeReport) ->
     """The four-bit one is faster, and not asked; what is smaller is better counts the other way round."""
     gains = cells(shape.markdown(), "edgegen int8")[1]
     assert gains[:3] == ["1.25× llama.cpp", "1.00× ctranslate2", "0.50× ctranslate2"]
-    assert gains[-1] == "–"  # nobody's size is known
+    assert gains[-1] == "–"  # no runtime's size is known
 
 
 def test_ratios_are_taken_within_rounds() -> None:
@@ -86,7 +86,7 @@ def test_private_memory_is_over_the_bare_process_and_without_kv_cache(shape: Sha
     shape.results[1].rounds = [r | theirs for r in shape.results[1].rounds]
     row, gains = cells(shape.markdown(), "edgegen int8")
     assert row[6:8] == ["30", "7"]
-    assert gains[6:8] == ["2.00× llama.cpp", "–"]  # 30 against 60 MB; nobody else's mapped pages are known
+    assert gains[6:8] == ["2.00× llama.cpp", "–"]  # 30 against 60 MB; no other runtime's mapped pages are known
 
 
 def test_the_page_gets_the_tables_between_its_markers(tmp_path: Path, shape: ShapeReport) -> None:

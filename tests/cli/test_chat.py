@@ -189,7 +189,7 @@ class Terminal:
 
     def __init__(self, *arguments: str) -> None:
         environment = {**os.environ, **PATHS, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        environment |= {"VISUAL": "sed -i s/story/song/"}  # an editor that needs nobody
+        environment |= {"VISUAL": "sed -i s/story/song/"}  # an editor that needs no user
         command, *rest = COMMAND
         self.child = cast(Any, pexpect).spawn(
             command,

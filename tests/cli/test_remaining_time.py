@@ -37,7 +37,7 @@ def shown(factors: dict[str, float], reports: int) -> Iterator[tuple[float, floa
 
 
 def show(remaining: RemainingTime, clock: Clock, seconds: int) -> None:
-    """Let so many seconds pass, and show the time left at each, as the terminal does: that makes it settle."""
+    """Let ``seconds`` pass, and show the time left at each, as the terminal does: that makes it settle."""
     for _ in range(seconds):
         clock.now += 1
         assert remaining.seconds >= 0

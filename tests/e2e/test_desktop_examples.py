@@ -93,7 +93,7 @@ def test_a_connection_that_closes_harms_no_other(port: int) -> None:
 
 @pytest.fixture
 def display() -> Iterator[str]:
-    """A display that nobody sees."""
+    """A virtual display."""
     if shutil.which("Xvfb") is None:
         pytest.skip("a display that nobody sees: Xvfb is not installed")
     read, write = os.pipe()

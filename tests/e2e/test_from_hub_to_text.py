@@ -84,7 +84,7 @@ def test_export_by_hub_id_then_generate_by_name(edgegen: Edgegen, hub: StandInHu
     exported = edgegen("export", "gpt2", "--int8")
     assert exported.returncode == 0, exported.stderr
     assert Path(exported.stdout.strip()) == tmp_path / "home/bundles/gpt2-int8"
-    assert exported.stderr == ""  # nobody looks: no bars, no summary
+    assert exported.stderr == ""  # no terminal: no bars, no summary
     assert not any(name.endswith((".bin", ".h5", ".msgpack", ".onnx")) for name in hub.downloads)
 
     asked = len(hub.requests)

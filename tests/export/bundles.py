@@ -59,7 +59,7 @@ LITTLE = Extent(windows=1, length=64, prompts=2, tokens=4, rounds=1, states=16)
 
 @contextmanager
 def compared_on(text: Extent) -> Generator[None]:
-    """Small bundles that are exported meanwhile are compared with their checkpoints on so much."""
+    """Small bundles that are exported meanwhile are compared with their checkpoints on ``text``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(extent, "OF_SMALL", text)
         yield

@@ -31,7 +31,7 @@ SETTINGS = {**LLAMA, "num_hidden_layers": 3, "eos_token_id": 2}
 
 
 def model_of(normalized: bool, dense: int = EXPERTS["first_k_dense_replace"]) -> Any:
-    """A Llama whose layers behind the ``dense`` ones have ``gate``, ``experts`` and ``shared_experts``."""
+    """A Llama whose layers after the ``dense`` ones have ``gate``, ``experts`` and ``shared_experts``."""
     torch, transformers = import_torch(), import_transformers()
     models = transformers.models
     block = models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock

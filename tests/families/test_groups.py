@@ -43,7 +43,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def generate(oracle: Oracle, prompt: list[int], eos: tuple[int, ...], **options: Any) -> list[tuple[list[int], float]]:
-    """Ids and score of each of transformers' answers, to their end-of-sequence id, and without the fill behind it."""
+    """Ids and score of each of transformers' answers, to their end-of-sequence id, and without the fill after it."""
     torch = import_torch()
     ids = torch.tensor([prompt])
     with torch.no_grad():

@@ -20,7 +20,7 @@ from tests.families.harness import checkpoint_of, judged_cases, oracle_of, token
 TOLERANCE = 1e-3
 """Largest difference of a hidden state, whose norm spreads logits as widely as trained models have them."""
 
-# What is folded into the final norm or stands behind it, and caches of other kinds than the bases have.
+# What is folded into the final norm or stands after it, and caches of other kinds than the bases have.
 OTHERS = {
     "opt: 350m",
     "opt: projected",

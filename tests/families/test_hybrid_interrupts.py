@@ -31,7 +31,7 @@ from tests.runtime.engine.test_windowed_engine import Proposals, sequence
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
 How = Literal["refused", "amid", "ended", "counted", "cancelled"]
-"""Where a run fails: before anything is written; with states half written; behind its end, before and after the cache
+"""Where a run fails: before anything is written; with states half written; after its end, before and after the cache
 counts its tokens. Or its request is cancelled, which ends the run if it serves no other."""
 
 HOWS: tuple[How, ...] = ("refused", "amid", "ended", "counted", "cancelled")
@@ -209,7 +209,7 @@ def interrupted(model: Model, make: Callable[[Model], list[SequenceGroup]], how:
         interrupts.left, interrupts.how = at, how
         interrupts.cancel = lambda engine=engine, group=groups[0]: engine.cancel(group)
         run(engine, *groups)
-        if interrupts.left > 0:  # there are not so many
+        if interrupts.left > 0:  # there are fewer
             assert at > 5
             return
         interrupts.left = 0

@@ -276,7 +276,7 @@ def test_whatever_is_asked_in_between_an_answer_is_that_alone(
     rows: int,
     narrow: bool,
 ) -> None:
-    """Prompts that begin like earlier texts, all options, answers that nobody reads, and little memory."""
+    """Prompts that begin like earlier texts, all options, answers that no client reads, and little memory."""
     texts, budget = [tokens(CASE, 90, seed=7)], None
     if narrow:
         budget = 3 * kv_bytes(bundle, EngineOptions(kv="int8"))(300)

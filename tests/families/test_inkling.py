@@ -142,7 +142,7 @@ PUBLISHED = (
 
 
 def in_turns(gate: Floats, up: Floats) -> Floats:
-    """The rows of both in turns, behind the axis of experts where there is one."""
+    """The rows of both in turns, after the axis of experts where there is one."""
     rows = np.stack([gate, up], axis=-2)
     return rows.reshape(*gate.shape[:-2], -1, gate.shape[-1])
 

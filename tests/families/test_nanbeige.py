@@ -1,4 +1,4 @@
-"""Nanbeige, which transformers does not have, against its Llama with every layer again, behind the final norm."""
+"""Nanbeige, which transformers does not have, against its Llama with every layer again, after the final norm."""
 
 import json
 from pathlib import Path

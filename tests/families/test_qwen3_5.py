@@ -1,4 +1,4 @@
-"""The language model of a Qwen3.5 with vision, and the configs that are refused because nobody can run them."""
+"""The language model of a Qwen3.5 with vision, and the configs that are refused because no runtime can run them."""
 
 import json
 from pathlib import Path

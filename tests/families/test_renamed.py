@@ -118,7 +118,7 @@ def as_mimo(tensors: Tensors, config: dict[str, Any]) -> Tensors:
 
 
 def as_bailing_moe(tensors: Tensors, config: dict[str, Any]) -> Tensors:
-    """With a layer behind the last one, which proposes further tokens."""
+    """With a layer after the last one, which proposes further tokens."""
     last, hidden = config["num_hidden_layers"], config["hidden_size"]
     drafts = {
         name.replace(f"layers.{last - 1}.", f"layers.{last}."): tensor

@@ -46,7 +46,7 @@ GREEDY = ("mistral", "gemma2", "gemma3_text", "cohere2")
 WINDOW, CONTEXT = 100, 768
 
 FAR = 1e-2
-"""Largest allowed difference of any float32 logit, so many tokens on: each rounding is read by all that follow."""
+"""Largest allowed difference of any float32 logit, hundreds of tokens on: each rounding is read by all that follow."""
 
 
 def widened(family: str, name: str) -> Case:

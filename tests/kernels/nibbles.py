@@ -41,7 +41,7 @@ def codes_of(rows: Array, size: int) -> Array:
 
 
 def levels_of(rows: Array) -> tuple[Array, Array]:
-    """Scales and middles, with an axis of one behind them."""
+    """Scales and middles, with an axis of one after them."""
     halves = np.ascontiguousarray(rows[..., -4:]).view(np.uint16).astype(np.uint32) << 16
     return halves.view(np.float32)[..., :1], halves.view(np.float32)[..., 1:]
 

@@ -63,7 +63,7 @@ class Case:
         return max(self.past) + self.tokens + self.spare
 
     def feeds(self) -> dict[str, Array]:
-        """Random inputs; the past has numbers after its rows' ends as well, which nobody is to see."""
+        """Random inputs; the past has numbers after its rows' ends as well, which no kernel may read."""
         rng = np.random.default_rng(0)
         b, t, s = len(self.past), self.tokens, self.size
         made: dict[str, Array] = {
@@ -294,7 +294,7 @@ def test_instruction_sets_and_threads_give_the_same_bits(kind: str, cache: Cache
 
 @caches
 def test_slices_give_the_same_bits(cache: Cache) -> None:
-    """Few rows are split along the cache, and joined by whoever is last; rows enough for all threads are not."""
+    """Few rows are split along the cache, and joined by the last thread; rows enough for all threads are not."""
     case = Case(heads=6, past=(600, 530, 255, 256, 3) * 6, tokens=1, spare=0, cache=cache, sink=True)
     feeds = asked(case.feeds())
     whole = session(case, case.feeds(), threads=2)

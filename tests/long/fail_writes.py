@@ -235,7 +235,7 @@ def counts(command: list[str], root: Path) -> Counter[str]:
 
 
 def points(found: Counter[str], most: int | None) -> Iterator[tuple[str, int]]:
-    """The calls to fail: of each kind all, or at most so many, the first and the last among them."""
+    """The calls to fail: of each kind all, or at most ``most``, the first and the last among them."""
     for kind in KINDS:
         last = found[kind]
         numbers = {*range(1, last + 1)}

@@ -106,7 +106,7 @@ def sizes(process: "subprocess.Popen[str]") -> dict[str, int]:
 
 
 def idle_sizes(process: "subprocess.Popen[str]", least: dict[str, int] | None = None) -> dict[str, int]:
-    """Sizes once nobody is connected; waits for what is being let go of, up to ``least``."""
+    """Sizes once no client is connected; waits for what is being let go of, up to ``least``."""
     for _ in range(300):
         found = sizes(process)
         if least is not None and found["fd"] <= least["fd"] and found["task"] <= least["task"]:

@@ -102,7 +102,7 @@ class FakeGraphs:
         return FakeBinding(self, phase)
 
     def logits(self, ids: list[int]) -> NDArray[np.float32]:
-        """Behind ``ids``, which are what the cache holds."""
+        """Logits after ``ids``, which are what the cache holds."""
         logits = np.full(self.vocab_size, -9, np.float32)
         logits[self.next_id(ids)] = 9
         return logits

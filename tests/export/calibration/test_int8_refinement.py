@@ -46,7 +46,7 @@ def refined(
 
 
 def sharp(config: DecoderConfig, factor: float) -> dict[str, Array]:
-    """Logits so many times as large, and what is wrong with them too."""
+    """Logits ``factor`` times as large, and so their errors."""
     norm = "final_norm.weight"
     return {norm: factor * random_tensors(config)[norm].read()}
 

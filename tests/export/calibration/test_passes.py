@@ -42,7 +42,7 @@ Array = NDArray[np.float32]
 
 IDS, HELD_OUT = test_calibrate.IDS % 96, test_calibrate.HELD_OUT % 96
 ORDER = [0, 1, 0, 1, 2, 1]
-"""Pairs of layers again, and one of them once more behind another."""
+"""Pairs of layers again, and one of them once more after another."""
 STARTS = {2: PassStart("begins"), 4: PassStart(), 5: PassStart("change")}
 AGAIN = in_passes(PLAIN, ORDER, STARTS)
 ZAMBA2 = next(case for case in CASES if str(case) == "zamba2: rotated and updated")

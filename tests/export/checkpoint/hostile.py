@@ -1,4 +1,4 @@
-"""Tiny checkpoints with a file that somebody has changed, value by value or byte by byte."""
+"""Tiny checkpoints with a file that was changed, value by value or byte by byte."""
 
 import copy
 import json

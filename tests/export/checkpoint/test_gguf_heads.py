@@ -67,7 +67,7 @@ def _with_head(folder: Path) -> None:
 
 
 def _as_deepseek(config: object, arrays: Arrays) -> Arrays:
-    """Qwen's head under DeepSeek's names, behind the last layer: the converter's own first step."""
+    """Qwen's head under DeepSeek's names, after the last layer: the converter's own first step."""
     number = steps.layers_of(config)
     named = {f"mtp.{theirs}.weight": f"model.layers.{number}.{ours}.weight" for ours, theirs in OF_QWEN.items()}
     return {

@@ -275,7 +275,7 @@ def test_without_optimum_one_sentence_says_what_to_install(tmp_path: Path) -> No
     assert not (tmp_path / "bundle").exists()
 
 
-# Killed while the trace is written; and nobody is told of it, nor asked for anything, over the network.
+# Killed while the trace is written; and nothing is sent or fetched over the network.
 KILL_AND_LISTEN = """
 import os, signal, sys
 from pathlib import Path

@@ -250,7 +250,7 @@ class TestOtherFiles:
             if attempt % 8 == 0:
                 del data[choose.randrange(len(data)) :]
             for _ in range(choose.choice((1, 3, 40))):
-                if data:  # the header and the numbers behind it more often
+                if data:  # the header and the numbers after it more often
                     data[choose.randrange(choose.choice((min(160, len(data)), len(data))))] = choose.randrange(256)
             damaged.write_bytes(data)
             tokenizer = Tokenizer.from_compiled(damaged, source, right, LIBRARY)

@@ -23,7 +23,7 @@ from tests.runtime.models import FakeGraphs, InterruptAt, RandomGraphs, fake_llm
 from tests.runtime.models import digest_of as next_id_of
 
 POISON = 13
-"""Behind this id the fake model's logits are NaN, or worse."""
+"""After this id the fake model's logits are NaN, or worse."""
 
 
 class PoisonedGraphs(RandomGraphs):

@@ -20,7 +20,7 @@ HOSTILE: tuple[Any, ...] = (
     *("", "../x", "\0", "é" * 300, "decode.onnx", [], [1], {}, {"a": 1}),
 )
 EACH = 4
-"""Every so many values are tried in a place, others in the next one."""
+"""One of every ``EACH`` values is tried in a place, others in the next one."""
 
 
 @pytest.fixture

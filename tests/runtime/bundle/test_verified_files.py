@@ -1,4 +1,4 @@
-"""Verification is remembered for files that nobody has changed since, as each system tells it."""
+"""Verification is remembered for files that have not changed since, as each system tells it."""
 
 import os
 import time
@@ -40,7 +40,7 @@ def check(file: Path, system: Windows) -> list[str]:
 
 
 def change(file: Path) -> None:
-    """Change a file behind all that ``stat`` tells on Windows: size, times and place stay."""
+    """Change a file unseen by all that ``stat`` reports on Windows: size, times and place stay."""
     stat = file.stat()
     file.write_text("y")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))

@@ -1,4 +1,4 @@
-"""Nobody's words become a control token, and words without one have the ids that transformers gives them."""
+"""No message's words become a control token, and words without one have transformers' ids."""
 
 import re
 import unicodedata

@@ -190,7 +190,7 @@ def test_the_deltas_of_a_call_are_the_call(
     assert len(told) <= count + constrained
     assert [(call.name, call.arguments) for call in short.tool_calls] == calls[:count]
     assert all(said[2].startswith(begun[2]) for said, begun in zip(joined(whole), told, strict=False))
-    if constrained and style.opening:  # of a marker that is cut short nobody knows that it is one
+    if constrained and style.opening:  # a marker that is cut short cannot be known as one
         assert any(marker.startswith(short.content.strip()) for marker in ("<think>", style.opening, *style.wrappers))
 
 

@@ -34,7 +34,7 @@ class FakeModel:
         self._enders = np.array(enders)
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """Behind ``ids``: [vocabulary]."""
+        """Logits after ``ids``: [vocabulary]."""
         begin = hash((self.seed, *ids)) % self.vocabulary.size
         logits = self._noise[begin : begin + self.vocabulary.size].copy()
         logits[self._enders] += 8

@@ -264,7 +264,7 @@ def test_a_worse_priority_does_not_begin_before_a_request_that_waits_for_a_place
 
 
 def test_prompts_that_begin_alike_are_read_once() -> None:
-    """Whoever has the same beginning waits for it, and meanwhile lends its turns."""
+    """A client with the same prefix waits for it, and meanwhile lends its turns."""
     engine, system = engine_of(prefixes=None), random_ids(400)
     first, second, other = (
         sequence([*system, *random_ids(30, seed=1)]),
@@ -381,7 +381,7 @@ asked = st.builds(
 def test_whoever_comes_gets_its_own_answer_within_a_bound(
     requests: list[Asked], most: int, sequences: int | None, prefixes: int | None, shared: int
 ) -> None:
-    """``sequences``: for so many of 100 positions there is memory; ``shared``: ids that all prompts begin with."""
+    """``sequences``: of 100 positions each, that fit in memory; ``shared``: ids that all prompts begin with."""
     runner = fake_runner(FakeGraphs(digest_of))
     budget = None if sequences is None else runner.new_cache(None).bytes_for(sequences, 100)
     engine = Engine(runner, CHUNK, max_batch_size=most, kv_budget=budget, prefix_budget=prefixes)
@@ -422,7 +422,7 @@ def test_no_client_with_a_prompt_is_passed_over_for_long(requests: list[Asked], 
         passed = {client: 1 + passed.get(client, 0) for client in begun}
         if isinstance(step.multi_token, Prefill):
             passed[step.multi_token.group.client] = 0
-        # Every second turn may be a proposal's, every fourth of the others is for whoever waits longest.
+        # Every second turn may be a proposal's, every fourth of the others is for the client that waits longest.
         assert max(passed.values(), default=0) <= 2 * 4 * len(clients)
         follow(step)
     assert all(group.finished for group in groups)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from edgegen.engine.chunked_prefill import PrefillPace
 
 Cost = Callable[[int], float]
-"""Seconds of a chunk of so many tokens."""
+"""Seconds of a chunk of ``tokens`` tokens."""
 
 
 def sizes(pace: PrefillPace, cost: Cost, seconds: float, count: int = 8) -> list[int]:

@@ -265,7 +265,7 @@ class BatchOracle(Oracle):
 
 
 def batch_of(*counts: int, longest: int = 4) -> tuple[Scheduler, list[Sequence]]:
-    """Sequences past their prompts, which propose so many tokens each."""
+    """Sequences past their prompts, one for each of ``counts``, the number of tokens it proposes."""
     scheduler, rows = scheduler_of(longest_in_batch=longest), [sequence(3, 30) for _ in counts]
     for row, count in zip(rows, counts, strict=True):
         row.proposers = (BatchOracle(count, always_accepted=False),)

@@ -168,7 +168,7 @@ def test_a_finished_request_is_freed(llm: LLM) -> None:
 
 @pytest.mark.parametrize("new", [1, 30])
 def test_a_real_models_answers_are_those_of_its_seed(bundle: Bundle, new: int) -> None:
-    """The int8 bundle's are so bit by bit, whoever runs beside; those of float32 are near enough here."""
+    """The int8 bundle's are so bit by bit, whatever runs beside; those of float32 are near enough here."""
     llm = LLM.load(bundle.path, options=EngineOptions(threads=1, prefill_chunk=16))
     options: dict[str, Any] = {"seed": 11, "temperature": 1.5, "max_new_tokens": new, "eos_token_id": ()}
     five = llm.generate(PROMPT, num_return_sequences=5, **options).choices

@@ -234,7 +234,7 @@ JSON = st.recursive(
 FIELDS = ("ids", "answer_start", "finish_reason", "seed", "messages", "model", "state", "length", "bases")
 BASES = ("full",)
 NEAR = st.integers(-2, 70) | st.sampled_from([1 << 31, 1 << 63, 1 << 70]) | JSON
-"""Values that somebody writes in the place of a number, or of anything else."""
+"""Values in the place of a number, or of anything else."""
 
 
 @st.composite
@@ -246,7 +246,7 @@ def arrays(draw: st.DrawFn) -> NDArray[Any]:
 @settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_forged_one_is_refused_or_goes_on(data: st.DataObject, llm: LLM, saved: bytes, tmp_path: Path) -> None:
-    """Somebody who knows how the hash is made: what they change is noticed where it matters."""
+    """Changes by a person who knows how the hash is made are noticed where they matter."""
     path = tmp_path / "forged"
     path.write_bytes(saved)
     with cast(Any, safe_open)(str(path), framework="numpy") as file:

@@ -63,7 +63,7 @@ def test_a_failed_step_leaves_the_next_request_alone(graphs: ToyGraphs, at: int,
     while not (first.finished and second.finished):
         engine.step()
     rows = [*first, *second]
-    # What ran for both requests at once is run again for each, and fails nobody this time.
+    # What ran for both requests at once is run again for each, and fails no request this time.
     assert {str(one.error) for one in rows} <= {"None", "the graph failed"}
     assert any(one.error for one in rows) or at > 7
     assert not any(one.error for one in second) or not any(one.error for one in first)

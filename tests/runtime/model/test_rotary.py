@@ -50,7 +50,7 @@ def test_buffers_are_the_same_until_more_positions_are_needed() -> None:
     grown = dict(tables.buffers(65))
     assert all(len(buffer.array) == 65 for buffer in grown.values())
     assert all(tables.buffers(10)[name] is buffer for name, buffer in grown.items())
-    for name, buffer in first.items():  # whoever still holds the old ones has not lost them
+    for name, buffer in first.items():  # a caller that still holds the old ones has not lost them
         np.testing.assert_array_equal(buffer.array, grown[name].array[:64])
 
 

@@ -44,7 +44,7 @@ def by_settings(**settings: Any) -> tuple[LogitsProcessor, ...]:
 def temperature(golden: Golden) -> NDArray[np.float64]:
     if golden.params[0] > 0:
         return left(golden, *by_settings(temperature=golden.params[0]))
-    # Temperature 0 is for whoever draws.
+    # Temperature 0 is for the sampler that draws.
     best = Sampler(seed=0, do_sample=False).sample(Candidates(np.log(np.array(golden.probs, np.float32))), 0)
     return np.eye(len(golden.probs))[best]
 

@@ -137,7 +137,7 @@ class TestTopP:
     def test_is_transformers_over_a_whole_vocabulary(self, transformers: Warp, spread: float) -> None:
         logits = random_logits(5, 50_257, spread)
         ours = dense(TopP(0.9)(Candidates(logits), CONTEXT), logits.size)
-        # Their sums over so many tokens are off by some parts in a million.
+        # Their sums over a whole vocabulary are off by some parts in a million.
         assert abs(left_of(ours) - left_of(transformers("TopP", 0.9, logits))) <= 5
 
     def test_one_token_stays_at_least(self) -> None:

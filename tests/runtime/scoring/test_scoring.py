@@ -446,7 +446,7 @@ class TestEnds:
     def test_logits_that_are_no_numbers_are_told_with_their_place(self, wrong: float) -> None:
         row = ScoredSequence.of([1, 2, 3, 4], 1, 2, lambda logits, token: None)
         bad = np.array([0.0, 1.0, wrong, 0.0, 0.0], np.float32)
-        row.extend(bad)  # of the context: nobody asks
+        row.extend(bad)  # of the context: not asked for
         row.extend(np.zeros(5, np.float32))
         row.extend(bad)
         assert isinstance(row.error, LogitsError)

@@ -34,7 +34,7 @@ def on_socket(
 
 @contextmanager
 def connection(address: tuple[str, int], *, receive_buffer: int | None = None) -> Generator[socket.socket]:
-    """A client's socket; a small ``receive_buffer`` makes the server feel soon that nobody reads."""
+    """A client's socket; a small ``receive_buffer`` makes the server notice soon that the client does not read."""
     with socket.socket() as made:
         made.settimeout(PATIENCE_S)
         if receive_buffer is not None:

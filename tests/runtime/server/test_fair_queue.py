@@ -1,4 +1,4 @@
-"""A client's long prompt, or its many prompts, do not hold up another client; nobody goes before others unasked."""
+"""A client's long prompt, or its many prompts, do not hold up another client; no client goes before others unasked."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

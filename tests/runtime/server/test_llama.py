@@ -485,7 +485,7 @@ def test_a_model_without_tokens_refuses(client: TestClient) -> None:
 
 
 def rows(section: str) -> dict[str, tuple[str, str]]:
-    """The table below a heading: what each line begins with, and the two cells behind."""
+    """The table below a heading: what each line begins with, and the two cells after it."""
     part = PAGE.read_text("utf-8").partition(f"## {section}\n")[2].partition("\n## ")[0]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in part.splitlines() if line[:1] == "|"]
     return {row[0].strip("`"): (row[1], row[2]) for row in cells[2:] if len(row) == 3}

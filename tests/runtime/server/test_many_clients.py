@@ -64,7 +64,7 @@ def in_progress(url: str) -> float:
 
 
 def test_200_clients_on_a_queue_of_32(url: str, llm: LLM, graphs: FakeGraphs) -> None:
-    """The model waits until all that are too many have been refused: so many run or wait, and not one more."""
+    """The model waits until all requests beyond the limits are refused: the others run or wait, and not one more."""
     gate = Gate(graphs, 1)
     refused = 0
 
@@ -103,7 +103,7 @@ def test_clients_that_leave_do_not_change_what_the_others_get(url: str, llm: LLM
     leaving = {number: dice.randrange(4) for number in range(0, QUEUE + RUNNING, 2)}
 
     async def leave(client: httpx2.AsyncClient, number: int, chunks: int) -> None:
-        """After so many chunks of an answer that would have 400 tokens."""
+        """After ``chunks`` chunks of an answer that would have 400 tokens."""
         async with client.stream("POST", COMPLETION, json=body(number, max_tokens=400, stream=True)) as response:
             lines = response.aiter_lines()
             for _ in range(chunks):

@@ -198,7 +198,7 @@ def test_other_routes_load_models_too(tmp_path: Path, path: str, body: Any) -> N
 
 
 def test_props_are_those_of_loaded_models(tmp_path: Path) -> None:
-    """A GET loads no model, whoever makes a browser send it."""
+    """A GET loads no model, whichever site makes a browser send it."""
     source = FakeSource(tmp_path, "first", "other")
     client = client_over(source, "first")
     response = client.get("/props?model=other")

@@ -110,7 +110,7 @@ def test_half_sent_headers_keep_nobody_out(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_room_is_served_when_a_request_ends(tmp_path: Path) -> None:
-    """All connections have a request whose body does not come; nobody is accepted before one of them leaves."""
+    """All connections have a request whose body does not come; no client is accepted before one of them leaves."""
     app = create_app({"fake": fake_llm(tmp_path, RandomGraphs())}, ServerOptions())
     most, begun = 4, b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
     with on_socket(app, LONG, most_open=most) as address, ExitStack() as stack:

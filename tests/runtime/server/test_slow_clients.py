@@ -167,7 +167,7 @@ def test_a_slow_body_is_refused_with_408_and_its_rest_is_not_waited_for(app: Sta
 def test_a_client_that_leaves_amid_its_body_is_not_logged(
     app: Starlette, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who may connect could fill a log otherwise, and stop a server whose log nobody reads."""
+    """Who may connect could fill a log otherwise, and stop a server whose log has no reader."""
     with on_socket(app, limits()) as address:
         with connection(address) as left:
             left.sendall(b"POST " + path.encode() + b" " + HEAD + b'Content-Length: 100\r\n\r\n{"model"')

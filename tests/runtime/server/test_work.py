@@ -105,7 +105,7 @@ def test_a_request_that_has_left_keeps_its_place_until_its_work_has_ended() -> N
 
 
 def test_an_error_of_work_keeps_nothing_that_its_functions_held() -> None:
-    """Whoever has the error, for as long as they have it."""
+    """A caller may keep the error for long."""
 
     class Large:
         pass

@@ -26,7 +26,7 @@ def send(page: "Page", text: str) -> None:
 
 
 def answered(page: "Page", count: int) -> None:
-    """Waits for so many whole answers on the page."""
+    """Wait for the given number of whole answers on the page."""
     wait_for(page, f"document.querySelectorAll('.assistant .stats').length === {count} && !job")
 
 

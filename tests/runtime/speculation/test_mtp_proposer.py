@@ -119,7 +119,7 @@ def test_rejections_make_proposals_rare(head: FakeHead) -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(-6, 4), st.integers(1, 700)), min_size=1, max_size=12), st.data())
 def test_unread_states_are_those_put_last(steps: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Against a list: ``step`` back from the end, or beyond it, so many are put; some are taken."""
+    """Against a list: ``step`` back from the end, or beyond it, ``count`` states are put; some are taken."""
     unread, expected, first = UnreadStates(), list[float](), 0
     for number, (step, count) in enumerate(steps):
         at = max(0, first + len(expected) + step)

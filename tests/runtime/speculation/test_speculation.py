@@ -122,7 +122,7 @@ def right(answer: list[int], most: int) -> Callable[[list[int]], list[int]]:
 def test_whatever_is_proposed_the_ids_are_the_same(
     seed: int, new: int, lengths: list[int], truths: list[int], use_cache: bool, always_accepted: bool, ends: list[int]
 ) -> None:
-    """At each length of the text another number of proposed tokens, of which the first so many are right."""
+    """At each length of the text another number of proposed tokens, of which another number of the first are right."""
     graphs = RandomGraphs(seed)
     answer = answer_of(graphs, new)
     stop = next((at + 1 for at, token in enumerate(answer) if token in ends), new)

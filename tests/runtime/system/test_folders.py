@@ -20,7 +20,7 @@ def windows_error(number: int, code: int) -> OSError:
 
 
 class InUse:
-    """A file that another program has open for so many attempts."""
+    """A file that another program has open for the given number of attempts."""
 
     def __init__(self, attempts: int, error: OSError | None = None) -> None:
         self.left = attempts

@@ -1,4 +1,4 @@
-"""Files are read, and what is none is refused at once: pipes that nobody writes, devices that never end, folders."""
+"""Files are read, and what is no file is refused at once: pipes without a writer, devices that never end, folders."""
 
 import os
 import re
