@@ -40,7 +40,7 @@ _Content = str | Sequence[_Block]
 
 
 def read_messages(system: _Content | None, messages: Sequence[_Block], problems: list[str]) -> ReadMessages:
-    """Read ``system`` and ``messages``, which fit their schemas; append what cannot be to ``problems``."""
+    """Read ``system`` and ``messages``, which fit their schemas; append their problems to ``problems``."""
     return _Reader(problems).read(system, messages)
 
 

@@ -345,7 +345,7 @@ _SIGMOID = 2
 
 
 def _nemotron_h_moe(read: MetadataReader) -> Entries:
-    """Return the kind of each layer; layers without keys are told by their tensors: a router where there are
+    """Return the entries of layers and experts; layers without keys are told by their tensors: a router where there are
     experts."""
     attends, has_mlp = read.layers_with_attention(), read.layers_with("feed_forward_length")
     routed = [read.has("blk.{i}.ffn_gate_inp.weight", i) for i in range(read.layers)]
