@@ -39,7 +39,7 @@ class HeadProposer(ABC):
 
     @abstractmethod
     def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> list[int]:
-        """As :meth:`propose`, where a step runs so many ``sequences``."""
+        """As :meth:`propose`, where a step runs ``sequences`` sequences."""
 
     def verified(self, proposed: int, accepted: int) -> None:
         """How much of the last proposal was accepted."""

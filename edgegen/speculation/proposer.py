@@ -43,7 +43,7 @@ class BatchProposer(Proposer, Protocol):
     """Proposes for a sequence of a batch too."""
 
     def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> Sequence[int]:
-        """As :meth:`propose`, where a step runs so many sequences, and each of them more tokens for a proposal."""
+        """As :meth:`propose`, where a step runs ``sequences`` sequences, each with more tokens for a proposal."""
         ...
 
 

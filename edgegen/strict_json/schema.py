@@ -47,7 +47,7 @@ def any_of(*schemas: Schema) -> dict[str, Any]:
 
 
 def text(most: int) -> dict[str, Any]:
-    """A text of at most so many characters."""
+    """The schema of a text of at most ``most`` characters."""
     return {"type": "string", "maxLength": most}
 
 

@@ -10,7 +10,7 @@ Clock = Callable[[], float]
 
 
 class AwakeTimer:
-    """Calls a function after so many seconds, of those in which the computer is awake.
+    """Calls a function after the given number of seconds in which the computer is awake.
 
     The clock of an event loop goes on in sleep on Windows, so that all its timers are due when the computer wakes up.
     """
