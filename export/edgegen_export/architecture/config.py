@@ -28,7 +28,7 @@ Block = Literal[
     "over_blocks",
     "over_blocks_apart",
 ]
-"""The order of norms, attention and MLP in a layer; ``blocks.decoder_block`` has the formulas."""
+"""The order of norms, attention and MLP in a layer; ``block_kinds.BLOCKS`` has the formulas."""
 
 LAYER_NORMS: dict[Block, tuple[str, ...]] = {
     "sequential": ("attn_norm", "mlp_norm"),

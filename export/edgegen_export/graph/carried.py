@@ -20,8 +20,8 @@ from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.graph.attention import StepInputs
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.step_inputs import StepInputs
 from edgegen_export.graph.stream import Stream, added
 
 _HIDDEN, _SECOND = "hidden", "second stream"

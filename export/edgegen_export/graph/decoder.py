@@ -23,7 +23,7 @@ from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.components.relative_attention import RelativeAttention
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.graph.attention import CacheLengths, StepInputs, alibi_bias
+from edgegen_export.graph.attention import alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.kept_state import past_name
@@ -32,6 +32,7 @@ from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import per_layer_inputs, table_rows
 from edgegen_export.graph.query_scale import query_scale
 from edgegen_export.graph.relative_attention import distances
+from edgegen_export.graph.step_inputs import CacheLengths, StepInputs
 from edgegen_export.graph.stream import Stream, added
 
 HIDDEN_STATES = "hidden_states"

@@ -6,10 +6,11 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, n = b · t
 
 from edgegen.bundle.manifest import KVLayer
 from edgegen_export.architecture.components.latent_attention import LatentAttention
-from edgegen_export.graph.attention import StepInputs, cached_attention, gated
+from edgegen_export.graph.attention import cached_attention, gated
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear, of_each_head
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.step_inputs import StepInputs
 from edgegen_export.graph.stream import Stream, normalized
 
 

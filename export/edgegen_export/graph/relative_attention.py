@@ -20,12 +20,13 @@ from edgegen_export.architecture.components.relative_attention import (
     RelativeAttention,
 )
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.graph.attention import CacheLengths, StepInputs, cached_attention, gated, head_norm
+from edgegen_export.graph.attention import cached_attention, gated, head_norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FloatMatrix, Parameters
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.short_conv import convolved, shifted, with_last_tokens
+from edgegen_export.graph.step_inputs import CacheLengths, StepInputs
 from edgegen_export.graph.stream import Stream, norm_of_groups
 
 _LEAST_LENGTH = 1e-6

@@ -33,6 +33,19 @@ def added(g: GraphBuilder, stream: Stream) -> Value:
     return g.op.Add(total, g.weight(stream.bias)) if stream.bias else total
 
 
+def sublayer_output(g: GraphBuilder, part: Stream) -> Value:
+    """The output of a sublayer [b, t, d], with its bias."""
+    return g.op.Add(part.delta, g.weight(part.bias)) if part.bias else part.delta
+
+
+def both_added(g: GraphBuilder, residual: Value, first: Stream, second: Stream) -> Stream:
+    """The stream with the outputs of both sublayers."""
+    delta = g.op.Add(first.delta, second.delta)
+    if first.bias:
+        delta = g.op.Add(delta, g.weight(first.bias))
+    return Stream(residual, delta, second.bias)
+
+
 def norm(
     g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream, module: str
 ) -> tuple[Value, Value]:

@@ -1,0 +1,148 @@
+"""Layers of one residual stream, by kind of block: the order of their norms and sublayers.
+
+In the formulas ``attn`` is attention, the mixer of a layer that has one in its place, or the sum of both.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from edgegen_export.architecture.components.altup import AltUp
+from edgegen_export.architecture.components.laurel import Laurel
+from edgegen_export.architecture.components.layer_scale import LayerScale
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV
+from edgegen_export.architecture.config import Block
+from edgegen_export.graph.block_residual import Sublayers, over_blocks
+from edgegen_export.graph.builder import Value
+from edgegen_export.graph.laurel import with_laurel
+from edgegen_export.graph.layer_graph import LayerGraph
+from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.per_layer import of_part
+from edgegen_export.graph.stream import Stream, added, both_added, sublayer_output
+from edgegen_export.graph.sublayers import attend, mix, mix_or_attend, over_tokens, think
+
+
+def _sequential(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x += attn(norm(x)); x += mlp(norm(x))``, both convolved over the last tokens in some models."""
+    x, residual = layer.norm(stream, "attn_norm")
+    mixed = over_tokens(layer, mix_or_attend(layer, x), ATTENTION_CONV)
+    x, residual = layer.norm(replace(mixed, residual=residual), "mlp_norm")
+    output = over_tokens(layer, think(layer, x, residual), MLP_CONV)
+    return replace(output, residual=residual, others=mixed.others)
+
+
+def _sandwich(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, then what the layer makes of an embedding of its own, then
+    ``x *= scale``, where there are such; with a learned residual after attention."""
+    g, parts = layer.g, layer.parts
+    x, residual = layer.norm(stream, "attn_norm")
+    attended = layer.post_norm(mix_or_attend(layer, x), "attn_post_norm")
+    stream = Stream(residual, attended)
+    if parts.extra(Laurel):
+        with g.scope("laurel"):
+            stream = Stream(with_laurel(g, layer.params, layer.config, layer.index, x, residual, attended))
+    x, residual = layer.norm(stream, "mlp_norm")
+    stream = Stream(residual, layer.post_norm(think(layer, x, residual), "mlp_post_norm"))
+    if (per_layer := parts.extra(PerLayerEmbedding)) and not parts.extra(AltUp):
+        with g.scope("per_layer"):
+            x = added(g, stream)
+            part = layer.step.per_layer[layer.index]
+            stream = Stream(g.op.Add(x, of_part(g, layer.params, layer.config, per_layer, layer.index, x, part)))
+    return Stream(g.op.Mul(added(g, stream), layer.weight("scale"))) if parts.extra(LayerScale) else stream
+
+
+def _post_norm(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x += norm(attn(x)); x += norm(mlp(x))``."""
+    x = added(layer.g, stream)
+    x = added(layer.g, Stream(x, layer.post_norm(mix_or_attend(layer, x), "attn_post_norm")))
+    return Stream(x, layer.post_norm(think(layer, x, x), "mlp_post_norm"))
+
+
+def _norm_after_sum(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x = norm(x + attn(x)); x = norm(x + mlp(x))``."""
+    x = added(layer.g, stream)
+    x, _ = layer.norm(replace(mix_or_attend(layer, x), residual=x), "attn_norm")
+    x, _ = layer.norm(replace(think(layer, x, x), residual=x), "mlp_norm")
+    return Stream(x)
+
+
+def _normed_residual(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``."""
+    x, _ = layer.norm(stream, "attn_norm")
+    x, _ = layer.norm(replace(mix_or_attend(layer, x), residual=x), "mlp_norm")
+    return replace(think(layer, x, x), residual=x)
+
+
+def _interpolated(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x = norm(x); x += rate · (norm(attn(x)) - x); x = norm(x); x += rate · (norm(mlp(x)) - x)``."""
+
+    def approached(x: Value, sublayer: str, part: Stream) -> Stream:
+        output = layer.post_norm(part, f"{sublayer}_post_norm")
+        return Stream(x, layer.g.op.Mul(layer.g.op.Sub(output, x), layer.weight(f"{sublayer}_rate")))
+
+    x, _ = layer.norm(stream, "attn_norm")
+    x, _ = layer.norm(approached(x, "attn", mix_or_attend(layer, x)), "mlp_norm")
+    return approached(x, "mlp", think(layer, x, x))
+
+
+def _parallel(layer: LayerGraph, stream: Stream) -> Stream:
+    """``y = norm(x); x += attn(y) + mlp(y)``."""
+    x, residual = layer.norm(stream, "attn_norm")
+    return both_added(layer.g, residual, mix_or_attend(layer, x), think(layer, x, residual))
+
+
+def _parallel_two_norms(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x += attn(norm(x)) + mlp(norm(x))``."""
+    x, residual = layer.norm(stream, "attn_norm")
+    y = layer.normalized(residual, "mlp_norm")
+    return both_added(layer.g, residual, mix_or_attend(layer, x), think(layer, y, residual))
+
+
+def _single(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x += attn(norm(x))``, or ``x += mlp(norm(x))``."""
+    x, residual = layer.norm(stream, "norm")
+    output = think(layer, x, residual) if layer.parts.mlp else mix_or_attend(layer, x)
+    return replace(output, residual=residual)
+
+
+def _shared_before_mixer(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x += mixer(norm(x))``; with attention, which takes x and the embedding e, ``x += mixer(norm(x +
+    linear(mlp(norm(attn(norm(concat(x, e))))))))``."""
+    g = layer.g
+    x = residual = added(g, stream)
+    if layer.parts.attention:
+        both = layer.normalized(g.op.Concat(x, *stream.others, axis=2), "attn_norm")
+        read = layer.post_norm(attend(layer, both), "mlp_norm")
+        matrix = layer.params.matrix(f"{layer.name}.linear")
+        x = g.op.Add(x, linear(g, matrix, sublayer_output(g, think(layer, read, x))))
+    return replace(mix(layer, layer.normalized(x, "norm")), residual=residual)
+
+
+def _over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
+    """Sums within blocks of layers, over all of which sublayers attend (:class:`BlockResidual`); queries, keys and
+    values have one norm, or, ``over_blocks_apart``, one each."""
+
+    def attended(inputs: Sequence[Value]) -> Value:
+        return sublayer_output(layer.g, over_tokens(layer, mix_or_attend(layer, *inputs), ATTENTION_CONV))
+
+    def thought(x: Value) -> Value:
+        return sublayer_output(layer.g, over_tokens(layer, think(layer, x, x), MLP_CONV))
+
+    return over_blocks(layer.g, layer.params, layer.config, layer.index, stream, Sublayers(attended, thought))
+
+
+BLOCKS: Mapping[Block, Callable[[LayerGraph, Stream], Stream]] = {
+    "sequential": _sequential,
+    "sandwich": _sandwich,
+    "post_norm": _post_norm,
+    "norm_after_sum": _norm_after_sum,
+    "normed_residual": _normed_residual,
+    "interpolated": _interpolated,
+    "parallel": _parallel,
+    "parallel_two_norms": _parallel_two_norms,
+    "single": _single,
+    "shared_before_mixer": _shared_before_mixer,
+    "over_blocks": _over_blocks,
+    "over_blocks_apart": _over_blocks,
+}
+"""The stream after a layer, of that before it."""
