@@ -10,10 +10,10 @@ import numpy as np
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.reductions import mean_square, small_linear
-from edgegen_export.graph.stream import normalized
 
 _LEAST = 1e-5
 """The least mean square of what is brought to another magnitude."""
@@ -40,13 +40,11 @@ def merged(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: Al
     return g.op.Mul(g.op.Sum(first, *even), g.constant(np.array(1 / altup.streams, np.float32)))
 
 
-def predicted(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, layer: int, streams: Streams
-) -> Streams:
+def predicted(layer: LayerGraph, altup: AltUp, streams: Streams) -> Streams:
     """The streams as the layer predicts them."""
-    count = altup.streams
-    found = _coefficients(g, params, config, altup, layer, streams[altup.active], "predict", count * count)
-    of_pairs = g.node("Split", [found], count * count, attributes={"axis": 2, "num_outputs": count * count})
+    g, count = layer.g, altup.streams
+    coefficients = _coefficients(layer, altup, streams[altup.active], "predict", count * count)
+    of_pairs = g.node("Split", [coefficients], count * count, attributes={"axis": 2, "num_outputs": count * count})
 
     def predict(j: int) -> Value:
         own = of_pairs[j * count : (j + 1) * count]
@@ -55,34 +53,22 @@ def predicted(
     return tuple(map(predict, range(count)))
 
 
-def corrected(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, layer: int, streams: Streams, made: Value
-) -> Streams:
+def corrected(layer: LayerGraph, altup: AltUp, streams: Streams, made: Value) -> Streams:
     """The ``streams`` that were predicted, corrected by what the layer ``made`` [b, t, d] of the active one."""
-    count = altup.streams
-    found = _coefficients(g, params, config, altup, layer, made, "correct", count)
-    found = g.op.Add(found, g.constant(np.array(1, np.float32)))
-    of_each = g.node("Split", [found], count, attributes={"axis": 2, "num_outputs": count})
+    g, count = layer.g, altup.streams
+    coefficients = _coefficients(layer, altup, made, "correct", count)
+    coefficients = g.op.Add(coefficients, g.constant(np.array(1, np.float32)))
+    of_each = g.node("Split", [coefficients], count, attributes={"axis": 2, "num_outputs": count})
     news = g.op.Sub(made, streams[altup.active])
     return tuple(g.op.Add(x, g.op.Mul(news, each)) for x, each in zip(streams, of_each, strict=True))
 
 
-def _coefficients(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    altup: AltUp,
-    layer: int,
-    x: Value,
-    name: str,
-    rows: int,
-) -> Value:
+def _coefficients(layer: LayerGraph, altup: AltUp, x: Value, name: str, rows: int) -> Value:
     """``name(tanh(router(norm(x))))`` of x [b, t, d], [b, t, rows]; the division by d is in the router."""
-    module = f"layers.{layer}.altup"
-    even = normalized(g, params, config.norm, x, f"{module}.norm")
-    router = g.weight(params.vector(f"{module}.router.weight"))
-    routed = g.op.Tanh(small_linear(g, router, even, altup.streams, config.hidden_size))
-    return small_linear(g, g.weight(params.vector(f"{module}.{name}.weight")), routed, rows, altup.streams)
+    g, even = layer.g, layer.normalized(x, "altup.norm")
+    router = layer.weight("altup.router.weight")
+    routed = g.op.Tanh(small_linear(g, router, even, altup.streams, layer.config.hidden_size))
+    return small_linear(g, layer.weight(f"altup.{name}.weight"), routed, rows, altup.streams)
 
 
 def _magnitude(g: GraphBuilder, x: Value, size: int) -> Value:

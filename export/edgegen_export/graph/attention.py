@@ -3,94 +3,63 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size, h heads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from edgegen.bundle.manifest import KVLayer
-from edgegen_export.architecture.components.attention import Attention, QKNorm
-from edgegen_export.architecture.components.differential_attention import DifferentialAttention
+from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mixed_attention import MixedAttention
-from edgegen_export.architecture.components.normalized import NormalizedAttention
-from edgegen_export.architecture.components.shared_block import SharedUse
-from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
-from edgegen_export.graph.differential_attention import difference, of_pairs
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba2 import negative_softplus
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.reductions import total
-from edgegen_export.graph.shared_block import with_updated_attention
-from edgegen_export.graph.step_inputs import StepInputs
-from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator, normalized
+from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 
 ROTARY_STEP = 16
 """GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
 
+Reading = Callable[[Value, Value, Value], Value]
+"""What queries read, [b, t, h · head_dim], of query, key and value, or of all three packed in the first."""
 
-def attention(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    layer: int,
-    x: Value,
-    caches: Sequence[KVLayer],
-    step: StepInputs,
-) -> Stream:
+
+def softmax_attention(layer: LayerGraph, attention: Attention, inputs: tuple[Value, ...]) -> Stream:
     """Causal attention of [b, t, d] over the KV cache, to which the operator appends in place.
 
     A layer that reads another's cache appends the other's keys and values a second time, in the same place: the
-    operator always appends, and the bits are the same. ``caches``: the layer's own, if it has one, and the other's.
+    operator always appends, and the bits are the same.
 
     Returns the output projection without its bias, which the stream adds.
     """
-    name, own, mixed = f"layers.{layer}", config.attentions[layer], config.layers[layer].extra(MixedAttention)
-    module, inputs_of_layer = f"{name}.attn", tuple(f"{name}.{matrix}" for matrix in own.inputs)
-    packed = linear(g, params.matrix(*inputs_of_layer), x, params.bias(*inputs_of_layer))
-    packed = with_updated_attention(g, params, config.layers[layer].extra(SharedUse), layer, x, packed)
-    gate = NONE
-    if own.gate:
-        widths = g.axes(sum(_widths(own)), own.gates)
+    (x,) = inputs
+    return attended(layer, attention, layer.linear(x, *attention.inputs))
+
+
+def attended(layer: LayerGraph, attention: Attention, packed: Value, read: Reading | None = None) -> Stream:
+    """The output of attention; ``packed`` [b, t, channels]: what is projected of its input; ``read``: how queries read
+    the KV cache, where that is not by :func:`cached_attention` alone."""
+    g, gate = layer.g, NONE
+    if attention.gate:
+        widths = g.axes(sum(_widths(attention)), attention.gates)
         packed, gate = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
-    if own.clip is not None:
-        limit = np.array(own.clip, np.float32)
+    if attention.clip is not None:
+        limit = np.array(attention.clip, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
-    fused_rotation = _rotates_inside(own)
-    apart = own.qk_norm or own.value_norm or own.value_is_key or own.query_scale or layer in config.sources
-    apart = apart or isinstance(own, DifferentialAttention) or config.layers[layer].source is not None
-    if apart or (own.rope and not fused_rotation):
-        query, key, value = _prepared(g, params, config, layer, packed, step)
-    else:
-        query, key, value = packed, NONE, NONE
-    if layer in config.sources:
-        step.kept[layer] = key, value
-    if isinstance(own, DifferentialAttention):
-        query = of_pairs(g, own, query)
-    attended = cached_attention(g, params, own, layer, (query, key, value), caches[0], step, rotates=fused_rotation)
-    if mixed and mixed.source is not None:
-        whole, read = replace(own, window=None, source=mixed.source), (query, *step.kept[mixed.source])
-        earlier = cached_attention(g, params, whole, layer, read, caches[1], step, rotates=fused_rotation)
-        rotated = _rotated(g, own, query, own.heads, step) if fused_rotation else query
-        attended = _mixed(g, params, mixed, layer, rotated, (earlier, attended))
-    if isinstance(own, DifferentialAttention):
-        attended = difference(g, params, own, layer, attended)
+    query, key, value = _prepared(layer, attention, packed)
+    result = read(query, key, value) if read else _read(layer, attention, query, key, value)
     if gate:
-        attended = gated(g, own, attended, gate, own.head_dim)
-    if own.sub_norm:
-        attended = normalized(g, params, own.sub_norm, attended, f"{module}.sub_norm")
-    projected = linear(g, params.matrix(f"{module}.o"), attended)
-    return Stream(NONE, projected, params.bias(f"{module}.o"))
+        result = gated(g, attention, result, gate, attention.head_dim)
+    if attention.sub_norm:
+        result = layer.normalized(result, "attn.sub_norm", attention.sub_norm)
+    return layer.output(result, "attn.o")
 
 
 def cached_attention(
-    g: GraphBuilder,
-    params: Parameters,
-    own: Attention,
-    layer: int,
+    layer: LayerGraph,
+    attention: Attention,
     packed: tuple[Value, Value, Value],
     cache: KVLayer,
-    step: StepInputs,
     *,
     rotates: bool = False,
     bias: Value = NONE,
@@ -101,52 +70,42 @@ def cached_attention(
     ``packed``: query, key and value, or all three in the first; ``rotates``: whether the operator applies RoPE;
     ``bias`` [b, h, t, keys]: added to the scores; ``sinks`` [h]: logits of heads that add nothing, if computed.
     """
-    query, key, value = packed
-    cos, sin = step.rotary[own.rope] if own.rope and rotates else (NONE, NONE)
+    g, step = layer.g, layer.step
+    cos, sin = step.rotary[attention.rope] if attention.rope and rotates else (NONE, NONE)
     kv_shape = ["batch", cache.kv_heads, "capacity", cache.head_dim]
-    past_key = g.input(cache.past_key, step.kv_dtype, kv_shape)
-    past_value = g.input(cache.past_value, step.kv_dtype, kv_shape)
-    lengths = step.lengths[cache.cache_class]
-    positions = step.positions if cos else NONE
-    inputs = [
-        query,
-        key,
-        value,
-        past_key,
-        past_value,
-        lengths.seqlens,
-        lengths.total,
-        cos,
-        sin,
-        positions,
-        bias or step.unseen.get(cache.cache_class, step.alibi),
-    ]
-    inputs += [g.weight(params.vector(f"layers.{layer}.attn.sinks")) if own.sinks else sinks]
+    past = [g.input(name, step.kv_dtype, kv_shape) for name in (cache.past_key, cache.past_value)]
+    lengths, positions = step.lengths[cache.cache_class], step.positions if cos else NONE
+    inputs = [*packed, *past, lengths.seqlens, lengths.total, cos, sin, positions]
+    inputs += [bias or step.unseen.get(cache.cache_class, step.alibi)]
+    inputs += [layer.weight("attn.sinks") if attention.sinks else sinks]
     rounding: dict[str, AttributeValue] = {}
     if step.kv_dtype == "int8":
         rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
-        keeper = layer if own.source is None else own.source
-        of_keys, of_values = kv_scale_names(keeper)
+        of_keys, of_values = kv_scale_names(layer.index if attention.source is None else attention.source)
         names = (of_keys, of_keys if cache.latent else of_values)
-        inputs += [g.weight(params.vector(name)) for name in names]
-    attended, present_key, present_value = g.node(
+        inputs += [g.weight(layer.params.vector(name)) for name in names]
+    result, present_key, present_value = g.node(
         "GroupQueryAttention",
         trimmed(inputs),
         3,
         domain="com.microsoft",
         attributes={
-            "num_heads": own.heads,
+            "num_heads": attention.heads,
             "kv_num_heads": cache.kv_heads,
-            "scale": own.scale,
-            **({"local_window_size": own.window} if own.window else {}),
-            **({"softcap": own.softcap} if own.softcap else {}),
-            **({"do_rotary": 1, "rotary_interleaved": int(own.rope.interleaved)} if own.rope and cos else {}),
+            "scale": attention.scale,
+            **({"local_window_size": attention.window} if attention.window else {}),
+            **({"softcap": attention.softcap} if attention.softcap else {}),
+            **(
+                {"do_rotary": 1, "rotary_interleaved": int(attention.rope.interleaved)}
+                if attention.rope and cos
+                else {}
+            ),
             **rounding,
         },
     )
     g.output(cache.present_key, present_key, step.kv_dtype, kv_shape)
     g.output(cache.present_value, present_value, step.kv_dtype, kv_shape)
-    return attended
+    return result
 
 
 def kv_scale_names(layer: int) -> tuple[str, str]:
@@ -154,114 +113,118 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
     return f"layers.{layer}.attn.k_scale", f"layers.{layer}.attn.v_scale"
 
 
-def _rotates_inside(own: Attention) -> bool:
-    rope, normed_later = own.rope, own.qk_norm is not None and own.qk_norm.after_rotation
-    fits = rope is not None and own.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
-    return fits and own.size == own.head_dim and not normed_later
+def _read(layer: LayerGraph, attention: Attention, query: Value, key: Value, value: Value) -> Value:
+    """What queries read of the layer's own keys and values, or of these and an earlier layer's."""
+    rotates, (cache, *others) = _rotates_inside(attention), layer.caches
+    result = cached_attention(layer, attention, (query, key, value), cache, rotates=rotates)
+    mixed = layer.parts.extra(MixedAttention)
+    if mixed is None or mixed.source is None:
+        return result
+    whole, read = replace(attention, window=None, source=mixed.source), (query, *layer.step.kept[mixed.source])
+    earlier = cached_attention(layer, whole, read, others[0], rotates=rotates)
+    rotated = _rotated(layer, attention, query, attention.heads) if rotates else query
+    return _mixed(layer, mixed, rotated, (earlier, result))
 
 
-def _widths(own: Attention) -> list[int]:
+def _rotates_inside(attention: Attention) -> bool:
+    rope, normed_later = attention.rope, attention.qk_norm is not None and attention.qk_norm.after_rotation
+    fits = rope is not None and attention.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
+    return fits and attention.size == attention.head_dim and not normed_later
+
+
+def _widths(attention: Attention) -> list[int]:
     """The widths of queries, and of keys and values where they have projections of their own."""
-    return [rows for name, (rows,) in own.projected.items() if name != "gate"]
+    return [rows for name, (rows,) in attention.projected.items() if name != "gate"]
 
 
-def _prepared(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    layer: int,
-    packed: Value,
-    step: StepInputs,
-) -> tuple[Value, Value, Value]:
+def _prepared(layer: LayerGraph, attention: Attention, packed: Value) -> tuple[Value, Value, Value]:
     """Query, key and value, each [b, t, heads · head_dim], with their norms and query scale, and with RoPE if the
-    attention operator cannot apply it. Keys and values may be another layer's."""
-    module, own = f"layers.{layer}.attn", config.attentions[layer]
-    head_dim, heads = own.head_dim, {"q": own.heads, "k": own.kv_heads}
-
-    def normed(name: str, x: Value, *, after_rotation: bool) -> Value:
-        if own.qk_norm is None or own.qk_norm.after_rotation != after_rotation:
-            return x
-        return head_norm(g, params, own.qk_norm, x, f"{module}.{name}_norm", heads[name], head_dim)
-
-    def prepared(name: str, x: Value) -> Value:
-        x = normed(name, x, after_rotation=False)
-        if not _rotates_inside(own):
-            x = _rotated(g, own, x, {"q": own.heads, "k": own.kv_width // own.size}[name], step)
-        return normed(name, x, after_rotation=True)
-
-    def scaled(query: Value) -> Value:  # which a later rotation does not change
-        if isinstance(own, NormalizedAttention):  # rotated before
-            query = g.op.Mul(query, g.weight(params.vector(f"{module}.query_scale")))
-        return g.op.Mul(query, step.query_scales[own.query_scale]) if own.query_scale else query
-
-    if own.source is not None:
-        return scaled(prepared("q", packed)), *step.kept[own.source]
-    widths = _widths(own)
+    attention operator cannot apply it; ``packed`` in the first, if it does all of that. Keys and values may be another
+    layer's."""
+    is_source = layer.index in layer.config.sources
+    rotated_before = attention.rope is not None and not _rotates_inside(attention)
+    if not (attention.takes_apart or is_source or layer.parts.source is not None or rotated_before):
+        return packed, NONE, NONE
+    if attention.source is not None:
+        return _scaled(layer, attention, _turned(layer, attention, "q", packed)), *layer.step.kept[attention.source]
+    g, widths = layer.g, _widths(attention)
     query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
     value = others[0] if others else key
-    if own.value_norm:
-        value = norm_of_groups(g, replace(config.norm, kind="rms"), value, heads["k"], head_dim)
-    return scaled(prepared("q", query)), prepared("k", key), value
+    if attention.value_norm:
+        value = norm_of_groups(g, replace(layer.config.norm, kind="rms"), value, attention.kv_heads, attention.head_dim)
+    query = _scaled(layer, attention, _turned(layer, attention, "q", query))
+    key = _turned(layer, attention, "k", key)
+    if is_source:
+        layer.step.kept[layer.index] = key, value
+    return query, key, value
 
 
-def _rotated(g: GraphBuilder, own: Attention, x: Value, heads: int, step: StepInputs) -> Value:
+def _turned(layer: LayerGraph, attention: Attention, name: str, x: Value) -> Value:
+    """Queries, or keys, normalized, and rotated if the attention operator does not do that."""
+    qk_norm = attention.qk_norm
+    if qk_norm and not qk_norm.after_rotation:
+        x = head_norm(layer, attention, name, x)
+    if not _rotates_inside(attention):
+        x = _rotated(layer, attention, x, {"q": attention.heads, "k": attention.kv_width // attention.size}[name])
+    return head_norm(layer, attention, name, x) if qk_norm and qk_norm.after_rotation else x
+
+
+def _scaled(layer: LayerGraph, attention: Attention, query: Value) -> Value:
+    """Queries times trained numbers, where they are rotated, and times their scale by position, which a later rotation
+    does not change."""
+    if attention.query_factors:
+        query = layer.g.op.Mul(query, layer.weight(attention.query_factors))
+    scale = attention.query_scale
+    return layer.g.op.Mul(query, layer.step.query_scales[scale]) if scale else query
+
+
+def _rotated(layer: LayerGraph, attention: Attention, x: Value, heads: int) -> Value:
     """x [b, t, heads · size] with RoPE, where there is any."""
-    if own.rope is None:
+    rope = attention.rope
+    if rope is None:
         return x
-    cos, sin = step.rotary[own.rope]
-    partial = {"rotary_embedding_dim": own.rope.dim} if own.rope.dim != own.size else {}
-    interleaved = int(own.rope.interleaved)
-    return g.ms.RotaryEmbedding(x, step.positions, cos, sin, num_heads=heads, interleaved=interleaved, **partial)
+    cos, sin = layer.step.rotary[rope]
+    partial = {"rotary_embedding_dim": rope.dim} if rope.dim != attention.size else {}
+    interleaved = int(rope.interleaved)
+    positions = layer.step.positions
+    return layer.g.ms.RotaryEmbedding(x, positions, cos, sin, num_heads=heads, interleaved=interleaved, **partial)
 
 
-def _mixed(
-    g: GraphBuilder, params: Parameters, own: MixedAttention, layer: int, query: Value, read: tuple[Value, Value]
-) -> Value:
+def _mixed(layer: LayerGraph, mixed: MixedAttention, query: Value, read: tuple[Value, Value]) -> Value:
     """What rotated queries [b, t, h · head_dim] have read of an earlier layer's keys and values, and of their own."""
-    by_head = g.axes(0, 0, own.heads, own.head_dim)
-    weight, bias = (g.weight(params.vector(f"layers.{layer}.mix.{name}")) for name in ("weight", "bias"))
-    logit = total(g, g.op.Mul(g.op.Reshape(query, by_head), weight), own.head_dim)
+    g = layer.g
+    by_head = g.axes(0, 0, mixed.heads, mixed.head_dim)
+    weight, bias = (layer.weight(f"mix.{name}") for name in ("weight", "bias"))
+    logit = total(g, g.op.Mul(g.op.Reshape(query, by_head), weight), mixed.head_dim)
     gate = g.op.Sigmoid(g.op.Add(logit, g.op.Unsqueeze(bias, g.axes(-1))))
     earlier, later = (g.op.Reshape(x, by_head) for x in read)
-    mixed = g.op.Add(later, g.op.Mul(gate, g.op.Sub(earlier, later)))
-    return g.op.Reshape(mixed, g.axes(0, 0, own.heads * own.head_dim))
+    result = g.op.Add(later, g.op.Mul(gate, g.op.Sub(earlier, later)))
+    return g.op.Reshape(result, g.axes(0, 0, mixed.heads * mixed.head_dim))
 
 
-def gated(g: GraphBuilder, own: Attention, attended: Value, gate: Value, size: int) -> Value:
-    """attended [b, t, h · size] times the opening of the ``gate`` of each channel, or of each head, [b, t, h]."""
-    opening = g.op.Neg(negative_softplus(g, gate)) if own.softplus else g.op.Sigmoid(gate)
-    if own.gate == "by_channel":
-        return g.op.Mul(attended, opening)
-    heads = own.heads
-    by_head = g.op.Reshape(attended, g.axes(0, 0, heads, size))
+def gated(g: GraphBuilder, attention: Attention, result: Value, gate: Value, size: int) -> Value:
+    """``result`` [b, t, h · size] times the opening of the ``gate`` of each channel, or of each head, [b, t, h]."""
+    opening = g.op.Neg(negative_softplus(g, gate)) if attention.softplus else g.op.Sigmoid(gate)
+    if attention.gate == "by_channel":
+        return g.op.Mul(result, opening)
+    heads = attention.heads
+    by_head = g.op.Reshape(result, g.axes(0, 0, heads, size))
     return g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(opening, g.axes(-1))), g.axes(0, 0, heads * size))
 
 
-def head_norm(
-    g: GraphBuilder, params: Parameters, qk_norm: QKNorm, x: Value, module: str, heads: int, head_dim: int
-) -> Value:
-    """Normalize the heads of x [b, t, heads · head_dim]."""
+def head_norm(layer: LayerGraph, attention: Attention, name: str, x: Value) -> Value:
+    """x [b, t, heads · head_dim], queries (``q``) or keys (``k``), with their norm."""
+    g, qk_norm, head_dim, module = layer.g, attention.qk_norm, attention.head_dim, f"attn.{name}_norm"
+    assert qk_norm, "queries and keys have a norm"
     if qk_norm.over == "all":
-        return normalized(g, params, qk_norm.norm, x, module)
+        return layer.normalized(x, module, qk_norm.norm)
+    heads = {"q": attention.heads, "k": attention.kv_heads}[name]
     split = g.op.Reshape(x, g.axes(0, 0, heads, head_dim))
     if qk_norm.over == "head":
-        result = normalized(g, params, qk_norm.norm, split, module)
+        result = layer.normalized(split, module, qk_norm.norm)
     else:
         plain = norm_operator(g, qk_norm.norm, split, g.constant(np.ones(head_dim, np.float32)))
-        result = g.op.Mul(plain, g.weight(params.vector(f"{module}.weight")))
-        if bias := params.bias(module):
+        result = g.op.Mul(plain, layer.weight(f"{module}.weight"))
+        if bias := layer.params.bias(f"{layer.name}.{module}"):
             result = g.op.Add(result, g.weight(bias))
     return g.op.Reshape(result, g.axes(0, 0, heads * head_dim))
-
-
-def alibi_bias(g: GraphBuilder, alibi: Alibi, ids: Value, total: Value) -> Value:
-    """The ALiBi bias of the scores, float32 [1, h, t, total] for ids [b, t]. It uses the key's position instead of its
-    distance: the difference is constant within a row, and softmax ignores it."""
-    keys = g.op.Cast(g.op.Range(g.constant(np.array(0, np.int32)), total, g.constant(np.array(1, np.int32))), to=1)
-    slopes = np.array(alibi.slopes, np.float32).reshape(1, -1, 1, 1)
-    bias = g.op.Mul(g.constant(slopes), keys)
-    if alibi.bfloat16:
-        bias = g.op.Cast(g.op.Cast(bias, to=16), to=1)
-    bias = g.op.Mul(bias, g.constant(np.array(alibi.scale, np.float32)))
-    tokens = g.op.Shape(ids, start=1, end=2)
-    return g.op.Expand(bias, g.op.Concat(g.axes(1, 1), tokens, g.axes(1), axis=0))

@@ -3,7 +3,7 @@
 In the formulas ``attn`` is attention, the mixer of a layer that has one in its place, or the sum of both.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from edgegen_export.architecture.components.altup import AltUp
@@ -12,7 +12,7 @@ from edgegen_export.architecture.components.layer_scale import LayerScale
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV
 from edgegen_export.architecture.config import Block
-from edgegen_export.graph.block_residual import Sublayers, over_blocks
+from edgegen_export.graph.block_residual import over_blocks
 from edgegen_export.graph.builder import Value
 from edgegen_export.graph.laurel import with_laurel
 from edgegen_export.graph.layer_graph import LayerGraph
@@ -40,14 +40,13 @@ def _sandwich(layer: LayerGraph, stream: Stream) -> Stream:
     stream = Stream(residual, attended)
     if parts.extra(Laurel):
         with g.scope("laurel"):
-            stream = Stream(with_laurel(g, layer.params, layer.config, layer.index, x, residual, attended))
+            stream = Stream(with_laurel(layer, x, residual, attended))
     x, residual = layer.norm(stream, "mlp_norm")
     stream = Stream(residual, layer.post_norm(think(layer, x, residual), "mlp_post_norm"))
     if (per_layer := parts.extra(PerLayerEmbedding)) and not parts.extra(AltUp):
         with g.scope("per_layer"):
             x = added(g, stream)
-            part = layer.step.per_layer[layer.index]
-            stream = Stream(g.op.Add(x, of_part(g, layer.params, layer.config, per_layer, layer.index, x, part)))
+            stream = Stream(g.op.Add(x, of_part(layer, per_layer, x)))
     return Stream(g.op.Mul(added(g, stream), layer.weight("scale"))) if parts.extra(LayerScale) else stream
 
 
@@ -118,19 +117,6 @@ def _shared_before_mixer(layer: LayerGraph, stream: Stream) -> Stream:
     return replace(mix(layer, layer.normalized(x, "norm")), residual=residual)
 
 
-def _over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
-    """Sums within blocks of layers, over all of which sublayers attend (:class:`BlockResidual`); queries, keys and
-    values have one norm, or, ``over_blocks_apart``, one each."""
-
-    def attended(inputs: Sequence[Value]) -> Value:
-        return sublayer_output(layer.g, over_tokens(layer, mix_or_attend(layer, *inputs), ATTENTION_CONV))
-
-    def thought(x: Value) -> Value:
-        return sublayer_output(layer.g, over_tokens(layer, think(layer, x, x), MLP_CONV))
-
-    return over_blocks(layer.g, layer.params, layer.config, layer.index, stream, Sublayers(attended, thought))
-
-
 BLOCKS: Mapping[Block, Callable[[LayerGraph, Stream], Stream]] = {
     "sequential": _sequential,
     "sandwich": _sandwich,
@@ -142,7 +128,7 @@ BLOCKS: Mapping[Block, Callable[[LayerGraph, Stream], Stream]] = {
     "parallel_two_norms": _parallel_two_norms,
     "single": _single,
     "shared_before_mixer": _shared_before_mixer,
-    "over_blocks": _over_blocks,
-    "over_blocks_apart": _over_blocks,
+    "over_blocks": over_blocks,
+    "over_blocks_apart": over_blocks,
 }
 """The stream after a layer, of that before it."""

@@ -6,9 +6,7 @@ The sums of blocks are kept normalized, as all that attends to them takes them.
 Shapes: b rows (batch), t new tokens per row, d hidden size, q queries.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,66 +18,57 @@ from edgegen_export.architecture.components.block_residual import (
 )
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.pass_messages import HEARERS, MESSAGE_QUERIES, PassMessages
+from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV
 from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FloatMatrix, Parameters
-from edgegen_export.graph.stream import Stream, added, norm_operator, normalized
+from edgegen_export.graph.stream import Stream, added, norm_operator, sublayer_output
+from edgegen_export.graph.sublayers import mix_or_attend, over_tokens, think
 
 _EVEN = Norm("rms", 1e-6, weight=False)
 """Of what is attended to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sublayers:
-    """What attention and the MLP of a layer give, [b, t, d]; attention takes one input, or one each for queries, keys
-    and values."""
-
-    attention: Callable[[Sequence[Value]], Value]
-    mlp: Callable[[Value], Value]
-
-
-def over_blocks(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, layer: int, stream: Stream, sublayers: Sublayers
-) -> Stream:
-    """The stream behind a layer, and the kept ones."""
-    name, own = f"layers.{layer}", config.layers[layer].extra(BlockResidual)
-    assert own, "a layer of such a block has it"
-    messages = config.layers[layer].extra(PassMessages)
-    x, kept = added(g, stream), stream.others[: own.kept]
+def over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
+    """Sums within blocks of layers, over all of which sublayers attend; queries, keys and values have one norm, or,
+    ``over_blocks_apart``, one each. The kept streams follow that after the layer."""
+    g, config, parts = layer.g, layer.config, layer.parts
+    block, messages = parts.extra(BlockResidual), parts.extra(PassMessages)
+    assert block, "a layer of such a block has it"
+    x, kept = added(g, stream), stream.others[: block.kept]
     if messages and messages.start is not None:
         x, kept = kept[messages.start], (*kept, _even(g, config, x))
     even = _even(g, config, x)
     taken = (x,)
-    if own.queries:
+    if block.queries:
         with g.scope("taken"):
-            seen = (*(kept[k] for k in own.blocks), even)
-            taken = _attended(g, params, f"{name}.{ATTENTION_QUERIES}", own.queries, config.hidden_size, seen)
+            taken = _attended_in(layer, ATTENTION_QUERIES, block.queries, (*(kept[k] for k in block.blocks), even))
     heard = dict[str, Value]()
     if messages and messages.heard:
         with g.scope("heard"):
-            seen = tuple(kept[k] for k in messages.heard)
-            found = _attended(g, params, f"{name}.{MESSAGE_QUERIES}", len(HEARERS), config.hidden_size, seen)
-            heard |= zip(HEARERS, found, strict=True)
+            of_hearers = _attended_in(layer, MESSAGE_QUERIES, len(HEARERS), [kept[k] for k in messages.heard])
+            heard |= zip(HEARERS, of_hearers, strict=True)
             taken = taken if taken[1:] else taken * 3
-            told = partial(_told, g, params, config)
-            taken = tuple(told(f"{name}.messages.{to}", x, heard[to]) for to, x in zip("qkv", taken, strict=True))
-    *norms, mlp_norm = LAYER_NORMS[config.block_of(layer)]
+            taken = tuple(_with_message(layer, to, x, heard[to]) for to, x in zip("qkv", taken, strict=True))
+    *norms, mlp_norm = LAYER_NORMS[config.block_of(layer.index)]
     taken = taken * len(norms) if len(norms) > len(taken) else taken
     norms = norms * len(taken) if len(taken) > len(norms) else norms
-    inputs = [normalized(g, params, config.norm, each, f"{name}.{of}") for each, of in zip(taken, norms, strict=True)]
-    made = sublayers.attention(inputs)
-    if own.begins is None:
-        made = g.op.Add(x, made)
-    elif own.begins == len(kept):
+    inputs = [layer.normalized(each, module) for each, module in zip(taken, norms, strict=True)]
+    attended = sublayer_output(g, over_tokens(layer, mix_or_attend(layer, *inputs), ATTENTION_CONV))
+    if block.begins is None:
+        attended = g.op.Add(x, attended)
+    elif block.begins == len(kept):
         kept = (*kept, even, *([x] if messages and messages.keeps else []))
     with g.scope("thought"):
-        seen = (*(kept[k] for k in own.blocks_behind), _even(g, config, made))
-        (y,) = _attended(g, params, f"{name}.{MLP_QUERY}", 1, config.hidden_size, seen)
+        seen = (*(kept[k] for k in block.blocks_behind), _even(g, config, attended))
+        (y,) = _attended_in(layer, MLP_QUERY, 1, seen)
     if heard:
         with g.scope("heard"):
-            y = _told(g, params, config, f"{name}.messages.mlp", y, heard["mlp"])
-    return Stream(made, sublayers.mlp(normalized(g, params, config.norm, y, f"{name}.{mlp_norm}")), others=kept)
+            y = _with_message(layer, "mlp", y, heard["mlp"])
+    y = layer.normalized(y, mlp_norm)
+    return Stream(attended, sublayer_output(g, over_tokens(layer, think(layer, y, y), MLP_CONV)), others=kept)
 
 
 def final_sum(g: GraphBuilder, params: Parameters, config: DecoderConfig, own: BlockResidual, stream: Stream) -> Value:
@@ -111,12 +100,17 @@ def _attended(
     return tuple(g.op.Squeeze(each, g.axes(2)) for each in found)
 
 
-def _told(g: GraphBuilder, params: Parameters, config: DecoderConfig, module: str, x: Value, message: Value) -> Value:
+def _attended_in(layer: LayerGraph, queries: str, count: int, seen: Sequence[Value]) -> tuple[Value, ...]:
+    """What each of a layer's ``queries`` attends to."""
+    return _attended(layer.g, layer.params, f"{layer.name}.{queries}", count, layer.config.hidden_size, seen)
+
+
+def _with_message(layer: LayerGraph, hearer: str, x: Value, message: Value) -> Value:
     """x with the message, both [b, t, d]."""
+    g, config, module = layer.g, layer.config, f"messages.{hearer}"
     plain = Norm(config.norm.kind, config.norm.eps, weight=False)
     both = g.op.Concat(_even(g, config, x, plain), _even(g, config, message, plain), axis=2)
-    low = linear(g, params.matrix(f"{module}.down"), both, params.bias(f"{module}.down"))
-    gates = (f"{module}.forget", f"{module}.gain")
-    opening = g.op.Tanh(linear(g, params.matrix(*gates), low, params.bias(*gates)))
+    low = layer.linear(both, f"{module}.down")
+    opening = g.op.Tanh(layer.linear(low, f"{module}.forget", f"{module}.gain"))
     forget, gain = g.node("Split", [opening], 2, attributes={"axis": 2, "num_outputs": 2})
     return g.op.Add(g.op.Sub(x, g.op.Mul(forget, x)), g.op.Mul(gain, message))

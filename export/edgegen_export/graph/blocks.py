@@ -54,25 +54,31 @@ def decoder_block(
 ) -> Stream:
     """A decoder layer: its kind of block, between prediction and correction where there are several residual streams;
     and before it what a further pass over layers starts from."""
-    parts, name = config.layers[layer], f"layers.{layer}"
-    altup, per_layer = parts.extra(AltUp), parts.extra(PerLayerEmbedding)
-    params = of_layer(params, config, layer)
-    if start := parts.extra(PassStart):
-        with g.scope(name), g.scope("start"):
-            stream = started(g, params, config, start, stream)
-    if altup is None:
-        made = _block(LayerGraph(g, params, config, layer, kv, step, stream.others), stream)
-        return made if made.others else replace(made, others=stream.others)
-    with g.scope(name), g.scope("altup"):
-        streams = predicted(g, params, config, altup, layer, (added(g, stream), *stream.others))
-    made = added(g, _block(LayerGraph(g, params, config, layer, kv, step), Stream(streams[altup.active])))
-    with g.scope(name), g.scope("altup"):
-        first, *others = streams = corrected(g, params, config, altup, layer, streams, made)
-        if per_layer:
+    built = LayerGraph(g, of_layer(params, config, layer), config, layer, kv, step, stream.others)
+    altup = built.parts.extra(AltUp)
+    if start := built.parts.extra(PassStart):
+        with g.scope(built.name), g.scope("start"):
+            stream = started(built, start, stream)
+            built = replace(built, others=stream.others)
+    if altup:
+        return _over_streams(built, altup, stream)
+    result = _block(built, stream)
+    return result if result.others else replace(result, others=stream.others)
+
+
+def _over_streams(layer: LayerGraph, altup: AltUp, stream: Stream) -> Stream:
+    """All streams after a layer, which is computed of one of them."""
+    g = layer.g
+    with g.scope(layer.name), g.scope("altup"):
+        streams = predicted(layer, altup, (added(g, stream), *stream.others))
+    output = added(g, _block(layer, Stream(streams[altup.active])))
+    with g.scope(layer.name), g.scope("altup"):
+        first, *others = streams = corrected(layer, altup, streams, output)
+        if per_layer := layer.parts.extra(PerLayerEmbedding):
             x = streams[altup.active]
-            x = g.op.Mul(x, g.weight(params.vector(f"{name}.altup.scale.weight"))) if altup.scaled else x
-            own = of_part(g, params, config, per_layer, layer, x, step.per_layer[layer])
-            others = [g.op.Add(each, own) for each in others]
+            x = g.op.Mul(x, layer.weight("altup.scale.weight")) if altup.scaled else x
+            part = of_part(layer, per_layer, x)
+            others = [g.op.Add(each, part) for each in others]
     return Stream(first, others=tuple(others))
 
 

@@ -23,7 +23,7 @@ from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.components.relative_attention import RelativeAttention
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.graph.attention import alibi_bias
+from edgegen_export.graph.alibi import alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.kept_state import past_name

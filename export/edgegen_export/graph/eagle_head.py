@@ -1,22 +1,22 @@
 """The graphs of an EAGLE-3 draft: hidden states and next tokens → logits, and the model's that gives these states."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import GraphContract, KVSpec
 from edgegen_export.architecture.components.eagle_input import EagleInput
-from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.graph.attention import attention
 from edgegen_export.graph.blocks import final_hidden
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.decoder import HIDDEN_STATES, pick
 from edgegen_export.graph.draft_head import CUT_HEAD, MODULE, head_inputs, some_logits, stored_name
-from edgegen_export.graph.kept_state import kv_layers
-from edgegen_export.graph.mlp import mlp
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.renamed import RenamedParameters
-from edgegen_export.graph.stream import Stream, added, norm
+from edgegen_export.graph.stream import Stream, added
+from edgegen_export.graph.sublayers import attend, think
 
 
 def build_eagle_head(
@@ -28,16 +28,11 @@ def build_eagle_head(
     token, previous, normed, step = head_inputs(g, of_head, config, kv, "layers.0.attn_norm")
     with g.scope("embed"):
         both = g.op.Concat(token, normed, axis=2)
-    thinks = config.layers[0].mlp
-    assert isinstance(thinks, MLP), "a draft has a plain MLP"
-    with g.scope("layers.0"):
-        with g.scope("attn"):
-            mixed = attention(g, of_head, config, 0, both, kv_layers(kv, 0), step)
-        mixed = Stream(normed if own.normed_residual else previous, mixed.delta, mixed.bias)
-        x, residual = norm(g, of_head, config, mixed, "layers.0.mlp_norm")
-        with g.scope("mlp"):
-            made = mlp(g, of_head, thinks, 0, x)
-        last = added(g, Stream(residual, made.delta, made.bias))
+    layer = LayerGraph(g, of_head, config, 0, kv, step)
+    with g.scope(layer.name):
+        before = normed if own.normed_residual else previous
+        x, residual = layer.norm(replace(attend(layer, both), residual=before), "mlp_norm")
+        last = added(g, replace(think(layer, x, residual), residual=residual))
     with g.scope("head"):
         g.output(HIDDEN_STATES, g.op.Identity(last), "float32", ["batch", "tokens", config.hidden_size])
         final = final_hidden(g, of_head, config, Stream(last))

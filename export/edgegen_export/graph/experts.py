@@ -8,16 +8,16 @@ expert.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgegen_export.architecture.components.experts import EXPERT_SCALES, Experts, SwiGLU
+from edgegen_export.architecture.components.experts import CHOICE_BIAS, EXPERT_SCALES, Experts, SwiGLU
 from edgegen_export.architecture.components.mlp import MLP
-from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.mlp import activation, fused_experts, mlp, router_scores
-from edgegen_export.graph.parameters import FloatMatrix, Matrix, Parameters
+from edgegen_export.graph.mlp import activation, feed_forward, fused_experts, router_scores
+from edgegen_export.graph.parameters import FloatMatrix, Matrix
 from edgegen_export.graph.routing import chosen_experts, fused_routing, normalizing_sum
 from edgegen_export.graph.softcap import softcap
-from edgegen_export.graph.stream import Stream, normalized
+from edgegen_export.graph.stream import Stream, sublayer_output
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,83 +28,70 @@ class Chosen:
     weights: Value
 
 
-def expert_mlp(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    experts: Experts,
-    layer: int,
-    x: Value,
-    residual: Value,
-) -> Stream:
+def expert_mlp(layer: LayerGraph, experts: Experts, x: Value, residual: Value) -> Stream:
     """``Σ p[e] · mlp[e](x)`` over the experts e that the router chooses.
 
     A shared expert adds ``shared(x)``, or ``sigmoid(shared_gate(x)) · shared(x)``. With norms of their own, it is
     ``norm(shared(x)) + norm(Σ p[e] · mlp[e](norm(residual)))``, and the router takes ``norm(residual)`` too. Shared
     experts that the router weighs are parts of it, side by side.
     """
-    name = f"layers.{layer}"
-    routed = normalized(g, params, config.norm, residual, f"{name}.router_norm") if experts.own_norms else x
-    taken = normalized(g, params, config.norm, residual, f"{name}.expert_norm") if experts.own_norms else x
-    scores = router_scores(g, params, config, experts, layer, routed)
+    g = layer.g
+    routed = layer.normalized(residual, "router_norm") if experts.own_norms else x
+    taken = layer.normalized(residual, "expert_norm") if experts.own_norms else x
+    scores = router_scores(layer, experts, routed)
     if experts.latent:
-        taken = linear(g, params.matrix(f"{name}.latent_in"), taken, params.bias(f"{name}.latent_in"))
+        taken = layer.linear(taken, "latent_in")
+    bias = layer.weight(CHOICE_BIAS) if experts.routing.choice_bias else NONE
     of_shared = NONE
     if experts.fused:
-        routing = fused_routing(g, params, experts, layer, scores)
-        result, of_shared = fused_experts(g, params, experts, layer, taken, routing), routing.shared
+        routing = fused_routing(g, experts, scores, bias)
+        result, of_shared = fused_experts(layer, experts, taken, routing), routing.shared
     else:
-        result = _sorted_experts(g, params, config, experts, layer, taken, _chosen(g, params, experts, layer, scores))
+        result = _sorted_experts(layer, experts, taken, _chosen(layer, experts, scores, bias))
     if experts.latent:
-        result = linear(g, params.matrix(f"{name}.latent_out"), result, params.bias(f"{name}.latent_out"))
+        result = layer.linear(result, "latent_out")
     if experts.own_norms:
-        result = normalized(g, params, config.norm, result, f"{name}.expert_post_norm")
+        result = layer.normalized(result, "expert_post_norm")
     if not experts.shared_width:
         return Stream(NONE, result)
-    own = MLP(experts.shared_width, experts.activation, experts.gated)
-    shared = mlp(g, params, own, layer, x, name="shared", weights=of_shared)
-    value, bias = shared.delta, shared.bias
-    if bias and (experts.shared_gated or experts.own_norms):
-        value, bias = g.op.Add(value, g.weight(bias)), None
+    shared = _shared(layer, experts, x, of_shared)
+    return Stream(NONE, g.op.Add(result, shared.delta), shared.bias)
+
+
+def _shared(layer: LayerGraph, experts: Experts, x: Value, weights: Value) -> Stream:
+    """What shared experts give of x [b, t, d]; ``weights`` [b, t, shared]: theirs, where the router weighs them."""
+    g, own = layer.g, MLP(experts.shared_width, experts.activation, experts.gated)
+    result = feed_forward(layer, own, x, name="shared", weights=weights)
     if experts.shared_gated:
-        opening = FloatMatrix(params.vector(f"{name}.shared_gate.weight"), 1, config.hidden_size)
-        value = g.op.Mul(value, g.op.Sigmoid(linear(g, opening, x)))
-    if experts.own_norms:
-        value = normalized(g, params, config.norm, value, f"{name}.shared_post_norm")
-    return Stream(NONE, g.op.Add(result, value), bias)
+        value = sublayer_output(g, result)
+        gate = layer.params.vector(f"{layer.name}.shared_gate.weight")
+        opening = FloatMatrix(gate, 1, layer.config.hidden_size)
+        result = Stream(NONE, g.op.Mul(value, g.op.Sigmoid(linear(g, opening, x))))
+    return Stream(NONE, layer.post_norm(result, "shared_post_norm")) if experts.own_norms else result
 
 
-def _chosen(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, scores: Value) -> Chosen:
+def _chosen(layer: LayerGraph, experts: Experts, scores: Value, bias: Value) -> Chosen:
     """The experts that the router's ``scores`` [b, t, experts] choose for each token, their weights without the
     scaling, which is in the experts."""
-    routing = experts.routing
+    g, routing = layer.g, experts.routing
     assert not routing.shared, "only the fused operator's routing weighs shared experts"
     likely = g.op.Softmax(scores, axis=-1) if routing.scores == "softmax" else g.op.Sigmoid(scores)
-    numbers = chosen_experts(g, params, experts, layer, scores if routing.choice_by_logits else likely)
+    numbers = chosen_experts(g, experts, scores if routing.choice_by_logits else likely, bias)
     weights = g.op.GatherElements(likely, numbers, axis=-1)
     if experts.normalized:
         total = _sum(g, weights, 2, experts.per_token)
         weights = g.op.Div(weights, normalizing_sum(g, routing, total))
     if routing.expert_scales:
-        scales = g.weight(params.vector(f"layers.{layer}.{EXPERT_SCALES}"))
-        weights = g.op.Mul(weights, g.op.Gather(scales, numbers, axis=0))
+        weights = g.op.Mul(weights, g.op.Gather(layer.weight(EXPERT_SCALES), numbers, axis=0))
     return Chosen(numbers, weights)
 
 
-def _sorted_experts(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    experts: Experts,
-    layer: int,
-    x: Value,
-    chosen: Chosen,
-) -> Value:
+def _sorted_experts(layer: LayerGraph, experts: Experts, x: Value, chosen: Chosen) -> Value:
     """``Σ weight · mlp[e](x)`` of each token's experts: the pairs of token and expert, sorted by expert, are split into
     the rows of each, of which many have none."""
     assert replace(experts.glu, softcaps=None) == SwiGLU(), "only the fused operator clips gates"
-    per_token, width = experts.per_token, experts.latent or config.hidden_size
-    matrices = params.single_experts(f"layers.{layer}.mlp", experts.count)
+    g, per_token, width = layer.g, experts.per_token, experts.latent or layer.config.hidden_size
+    matrices = layer.params.single_experts(f"{layer.name}.mlp", experts.count)
     numbers = g.op.Reshape(chosen.numbers, g.axes(-1))
     pairs = g.op.Shape(numbers)
     order = _smallest(g, numbers, pairs)
@@ -120,9 +107,9 @@ def _sorted_experts(
     wide = product(g.op.Gather(g.op.Reshape(x, g.axes(-1, width)), tokens, axis=0), lambda both: both[0])
     if experts.gated:
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 1, "num_outputs": 2})
-        hidden = g.op.Mul(_activated(g, params, experts, layer, gate), _capped(g, experts, 1, up))
+        hidden = g.op.Mul(_activated(layer, experts, gate), _capped(g, experts, 1, up))
     else:
-        hidden = activation(g, params, experts.activation, layer, wide)
+        hidden = activation(layer, experts.activation, wide)
     given = product(hidden, lambda both: both[1])
     places = g.op.Reshape(_smallest(g, order, pairs), g.op.Shape(chosen.numbers))
     of_tokens = g.op.Gather(given, places, axis=0)  # [b, t, k, width]
@@ -130,10 +117,10 @@ def _sorted_experts(
     return g.op.Squeeze(_sum(g, weighted, 2, per_token), g.axes(2))
 
 
-def _activated(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, gate: Value) -> Value:
+def _activated(layer: LayerGraph, experts: Experts, gate: Value) -> Value:
     if experts.glu.softcaps is None:
-        return activation(g, params, experts.activation, layer, gate)
-    return g.op.Mul(_capped(g, experts, 0, gate), g.op.Sigmoid(gate))
+        return activation(layer, experts.activation, gate)
+    return layer.g.op.Mul(_capped(layer.g, experts, 0, gate), layer.g.op.Sigmoid(gate))
 
 
 def _capped(g: GraphBuilder, experts: Experts, which: int, x: Value) -> Value:

@@ -10,10 +10,9 @@ import numpy as np
 from edgegen.bundle.layer_state import FixedState
 from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba2 import negative_softplus, silu, split
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 
@@ -21,26 +20,18 @@ _TINY = 1e-6
 """Added to the square of a length that is divided by, as transformers does."""
 
 
-def gated_delta_net(
-    g: GraphBuilder,
-    params: Parameters,
-    net: GatedDeltaNet,
-    layer: int,
-    x: Value,
-    states: tuple[FixedState, ...],
-) -> Stream:
+def gated_delta_net(layer: LayerGraph, net: GatedDeltaNet, x: Value) -> Stream:
     """``out(norm(y) · silu(z))``, y what :class:`GatedDeltaNet` says of projections of x [b, t, d].
 
-    ``states``: the last inputs of the convolution [b, w - 1, channels], and the recurrence's [b, h, k, v]. Returns the
-    output projection without its bias, which the stream adds.
+    Its states are the last inputs of the convolution [b, w - 1, channels], and the recurrence's [b, h, k, v]. Returns
+    the output projection without its bias, which the stream adds.
     """
-    module = f"layers.{layer}.{net.name}"
-    inputs = tuple(f"{module}.{part}" for part in net.parts)
-    conv, delta = states
-    dt_offset, rate = (g.weight(params.vector(f"{module}.{name}")) for name in net.trained)
-    wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
+    g, module = layer.g, net.name
+    conv, delta = layer.states(net)
+    dt_offset, rate = (layer.weight(f"{module}.{name}") for name in net.trained)
+    wide = layer.linear(x, *net.inputs)
     mixed, z, dt, beta = split(g, wide, net.convolved, net.values, net.value_heads, net.value_heads)
-    mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))
+    mixed = silu(g, convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv))
     queries, keys, values = split(g, mixed, net.keys, net.keys, net.values)
     queries, keys = (of_length_one(g, part, net.key_heads, net.key_dim) for part in (queries, keys))
     decay = g.op.Mul(negative_softplus(g, g.op.Add(dt, dt_offset)), rate)
@@ -48,9 +39,8 @@ def gated_delta_net(
     share = g.op.Mul(share, g.constant(np.array(2, np.float32))) if net.doubled else share
     read = read_by_delta_rule(g, (queries, keys, values), decay, share, delta, net.key_heads)
     even = norm_of_groups(g, Norm("rms", net.eps), read, net.value_heads, net.value_dim)
-    y = g.op.Mul(even, g.weight(params.vector(f"{module}.norm.weight")))
-    y = g.op.Mul(y, silu(g, z))
-    return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
+    y = g.op.Mul(even, layer.weight(f"{module}.norm.weight"))
+    return layer.output(g.op.Mul(y, silu(g, z)), f"{module}.out")
 
 
 def read_by_delta_rule(

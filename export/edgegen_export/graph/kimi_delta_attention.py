@@ -8,39 +8,31 @@ Shapes: b rows (batch), t new tokens per row, h heads, c channels of a head, i =
 
 import numpy as np
 
-from edgegen.bundle.layer_state import FixedState
 from edgegen_export.architecture.components.kimi_delta_attention import KimiDeltaAttention
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import Value
 from edgegen_export.graph.gated_delta_net import of_length_one, read_by_delta_rule
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba2 import negative_softplus, silu, split
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream, norm_of_groups
 
 
-def kimi_delta_attention(
-    g: GraphBuilder, params: Parameters, net: KimiDeltaAttention, layer: int, x: Value, states: tuple[FixedState, ...]
-) -> Stream:
+def kimi_delta_attention(layer: LayerGraph, net: KimiDeltaAttention, x: Value) -> Stream:
     """``out(norm(y) · sigmoid(z))``, y what :class:`KimiDeltaAttention` says of projections of x [b, t, d].
 
-    ``states``: the last inputs of the convolution [b, w - 1, 3 · i], and the recurrence's [b, h, c, c]. Returns the
+    Its states are the last inputs of the convolution [b, w - 1, 3 · i], and the recurrence's [b, h, c, c]. Returns the
     output projection without its bias, which the stream adds.
     """
-    module = f"layers.{layer}.{net.name}"
-    inputs = tuple(f"{module}.{part}" for part in net.sizes)
-    conv, delta = states
-    dt_offset, rate = (g.weight(params.vector(f"{module}.{name}")) for name in net.trained)
-    wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
+    g, module = layer.g, net.name
+    conv, delta = layer.states(net)
+    dt_offset, rate = (layer.weight(f"{module}.{name}") for name in net.trained)
+    wide = layer.linear(x, *net.inputs)
     _, _, _, *rest = net.sizes.values()
     mixed, dt, z, beta = split(g, wide, 3 * net.channels, *rest)
     if net.rank is not None:
-        dt, z = (
-            linear(g, params.matrix(name), part, params.bias(name))
-            for name, part in zip((f"{module}.{part}" for part in net.low), (dt, z), strict=True)
-        )
-    mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))
+        dt, z = (layer.linear(part, f"{module}.{name}") for name, part in zip(net.low, (dt, z), strict=True))
+    mixed = silu(g, convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv))
     queries, keys, values = split(g, mixed, *[net.channels] * 3)
     queries, keys = (of_length_one(g, part, net.heads, net.head_dim) for part in (queries, keys))
     dt = g.op.Add(dt, dt_offset)
@@ -50,6 +42,5 @@ def kimi_delta_attention(
         decay = g.op.Mul(g.op.Sigmoid(g.op.Mul(dt, rate)), g.constant(np.array(net.bound, np.float32)))
     read = read_by_delta_rule(g, (queries, keys, values), decay, g.op.Sigmoid(beta), delta, net.heads)
     even = norm_of_groups(g, Norm("rms", net.eps), read, net.heads, net.head_dim)
-    y = g.op.Mul(even, g.weight(params.vector(f"{module}.norm.weight")))
-    y = g.op.Mul(y, g.op.Sigmoid(z))
-    return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
+    y = g.op.Mul(even, layer.weight(f"{module}.norm.weight"))
+    return layer.output(g.op.Mul(y, g.op.Sigmoid(z)), f"{module}.out")

@@ -8,48 +8,44 @@ for 512 (5,120 channels, a state of 16). edgegen's kernels have an operator for 
 Shapes: b rows (batch), t new tokens per row, i inner channels, n numbers of a channel's state.
 """
 
-from edgegen.bundle.layer_state import FixedState
+from dataclasses import replace
+
 from edgegen_export.architecture.components.mamba1 import Mamba1
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba2 import negative_softplus, silu, split
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream, norm_operator
 
 
-def mamba1(
-    g: GraphBuilder, params: Parameters, mixer: Mamba1, layer: int, x: Value, states: tuple[FixedState, ...]
-) -> Stream:
+def mamba1(layer: LayerGraph, mixer: Mamba1, x: Value) -> Stream:
     """``out(y · silu(z))``, y what :class:`Mamba1` says of x and z, which are projected from x [b, t, d].
 
-    ``states``: the last inputs of the convolution [b, w - 1, i], and h [b, n, i]. Returns the output projection without
-    its bias, which the stream adds; and y beside it, where it is remembered.
+    Its states are the last inputs of the convolution [b, w - 1, i], and h [b, n, i]. Returns the output projection
+    without its bias, which the stream adds; and y beside it, where it is remembered.
     """
-    module = f"layers.{layer}.{mixer.name}"
-    inputs, selects = (tuple(f"{module}.{p}" for p in parts) for parts in (mixer.parts, mixer.selecting))
-    conv, ssm = states
-    rate, skip = (g.weight(params.vector(f"{module}.{name}")) for name in ("rate", "skip"))
-    wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
-    mixed, z = split(g, wide, mixer.inner, mixer.inner)
-    mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))
+    g, module = layer.g, mixer.name
+    conv, ssm = layer.states(mixer)
+    rate, skip = (layer.weight(f"{module}.{name}") for name in ("rate", "skip"))
+    mixed, z = split(g, layer.linear(x, *mixer.inputs), mixer.inner, mixer.inner)
+    mixed = silu(g, convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv))
 
-    selected = linear(g, params.matrix(*selects), mixed, params.bias(*selects))
-    parts = split(g, selected, mixer.rank, mixer.state, mixer.state)
+    parts = split(g, layer.linear(mixed, *mixer.selects), mixer.rank, mixer.state, mixer.state)
     if mixer.norm is not None:
-        weights = [g.weight(params.vector(f"{name}_norm.weight")) for name in selects]
+        weights = [layer.weight(f"{name}_norm.weight") for name in mixer.selects]
         parts = [norm_operator(g, mixer.norm, *pair) for pair in zip(parts, weights, strict=True)]
     low, b, c = parts
-    dt = f"{module}.dt"
-    step = g.op.Neg(negative_softplus(g, linear(g, params.matrix(dt), low, params.bias(dt))))  # [b, t, i]
+    step = g.op.Neg(negative_softplus(g, layer.linear(low, f"{module}.dt")))  # [b, t, i]
 
     with g.scope("scan"):
         shape = ["batch", *ssm.shape]
-        y, present = _scanned(g, f"{module}.scan", g.input(ssm.past, "float32", shape), rate, step, mixed, b, c)
+        y, present = _scanned(
+            g, f"{layer.name}.{module}.scan", g.input(ssm.past, "float32", shape), rate, step, mixed, b, c
+        )
         g.output(ssm.present, present, "float32", shape)
     y = g.op.Add(y, g.op.Mul(mixed, skip))
-    projected = linear(g, params.matrix(f"{module}.out"), g.op.Mul(y, silu(g, z)))
-    return Stream(NONE, projected, params.bias(f"{module}.out"), others=(y,) if mixer.remembered else ())
+    output = layer.output(g.op.Mul(y, silu(g, z)), f"{module}.out")
+    return replace(output, others=(y,) if mixer.remembered else ())
 
 
 def _scanned(

@@ -9,32 +9,26 @@ Shapes: b rows (batch), t new tokens per row, h heads, p channels of a head, i =
 
 import numpy as np
 
-from edgegen.bundle.layer_state import FixedState
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 
 
-def mamba2(
-    g: GraphBuilder, params: Parameters, mixer: Mamba2, layer: int, x: Value, states: tuple[FixedState, ...]
-) -> Stream:
+def mamba2(layer: LayerGraph, mixer: Mamba2, x: Value) -> Stream:
     """``out(norm(y · silu(z)))`` or ``out(norm(y) · silu(z))``, y what :class:`Mamba2` says of z, x, B, C and dt, which
     are projected from x [b, t, d].
 
-    ``states``: the last inputs of the convolution [b, w - 1, channels], and h [b, h, state, p], negated. Returns the
-    output projection without its bias, which the stream adds.
+    Its states are the last inputs of the convolution [b, w - 1, channels], and h [b, h, state, p], negated. Returns
+    the output projection without its bias, which the stream adds.
     """
-    module = f"layers.{layer}.{mixer.name}"
-    inputs = tuple(f"{module}.{part}" for part in mixer.parts)
-    conv, ssm = states
-    dt_offset, rate, skip = (g.weight(params.vector(f"{module}.{name}")) for name in mixer.trained)
-    wide = linear(g, params.matrix(*inputs), x, params.bias(*inputs))
-    z, mixed, dt = split(g, wide, mixer.inner, mixer.convolved, mixer.heads)
-    mixed = silu(g, convolved(g, params, f"{module}.kernel", mixed, conv))
+    g, module = layer.g, mixer.name
+    conv, ssm = layer.states(mixer)
+    dt_offset, rate, skip = (layer.weight(f"{module}.{name}") for name in mixer.trained)
+    z, mixed, dt = split(g, layer.linear(x, *mixer.inputs), mixer.inner, mixer.convolved, mixer.heads)
+    mixed = silu(g, convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv))
     shared = mixer.groups * mixer.state
     values, keys, queries = split(g, mixed, mixer.inner, shared, shared)
 
@@ -61,9 +55,9 @@ def mamba2(
     gate = silu(g, z)
     y = y if mixer.gate_last else g.op.Mul(y, gate)
     if mixer.eps is not None:
-        y = _normalized(g, params, mixer, Norm("rms", mixer.eps), f"{module}.norm", y)
+        y = _normalized(layer, mixer, Norm("rms", mixer.eps), y)
     y = g.op.Mul(y, gate) if mixer.gate_last else y
-    return Stream(NONE, linear(g, params.matrix(f"{module}.out"), y), params.bias(f"{module}.out"))
+    return layer.output(y, f"{module}.out")
 
 
 def split(g: GraphBuilder, x: Value, *sizes: int) -> tuple[Value, ...]:
@@ -82,9 +76,9 @@ def negative_softplus(g: GraphBuilder, x: Value) -> Value:
     return g.op.Gather(g.op.LogSoftmax(pairs, axis=-1), g.constant(np.array(1, np.int64)), axis=-1)
 
 
-def _normalized(g: GraphBuilder, params: Parameters, mixer: Mamba2, norm: Norm, module: str, x: Value) -> Value:
+def _normalized(layer: LayerGraph, mixer: Mamba2, norm: Norm, x: Value) -> Value:
     """x [b, t, i] normalized, in each group by itself."""
-    weight = g.weight(params.vector(f"{module}.weight"))
+    g, weight = layer.g, layer.weight(f"{mixer.name}.norm.weight")
     if mixer.groups == 1:
         return norm_operator(g, norm, x, weight)
     return g.op.Mul(norm_of_groups(g, norm, x, mixer.groups, mixer.inner // mixer.groups), weight)

@@ -6,22 +6,21 @@ Shapes: b rows (batch), t new tokens per row, d hidden size.
 import numpy as np
 
 from edgegen_export.architecture.components.experts import Experts
-from edgegen_export.architecture.components.mlp import MLP, Activation
-from edgegen_export.architecture.components.shared_block import SharedUse
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.components.mlp import MLP, Activation, mlp_inputs
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix, Parameters
+from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix
 from edgegen_export.graph.reductions import mean, mean_square
 from edgegen_export.graph.routing import FusedRouting
-from edgegen_export.graph.shared_block import with_updated_mlp
 from edgegen_export.graph.softcap import softcap
-from edgegen_export.graph.stream import Stream, normalized
+from edgegen_export.graph.stream import Stream
 from edgegen_export.graph.xielu import xielu
 from edgegen_export.quantize.recipe import EIGHT_BITS
 
 
-def activation(g: GraphBuilder, params: Parameters, kind: Activation, layer: int, x: Value) -> Value:
+def activation(layer: LayerGraph, kind: Activation, x: Value) -> Value:
+    g = layer.g
     match kind:
         case "gelu_tanh":
             return g.op.Gelu(x, approximate="tanh")
@@ -35,43 +34,42 @@ def activation(g: GraphBuilder, params: Parameters, kind: Activation, layer: int
         case "silu":
             return g.ms.QuickGelu(x, alpha=1.0)  # x · sigmoid(x), in one node
         case "xielu":
-            return xielu(g, params, layer, x)
+            return xielu(layer, x)
 
 
-def mlp(
-    g: GraphBuilder,
-    params: Parameters,
-    own: MLP,
-    layer: int,
-    x: Value,
-    *,
-    name: str = "mlp",
-    use: SharedUse | None = None,
-    weights: Value = NONE,
-) -> Stream:
+def plain_mlp(layer: LayerGraph, mlp: MLP, x: Value, _residual: Value) -> Stream:
+    """The MLP of x [b, t, d]; the stream adds the bias of ``down``."""
+    return feed_forward(layer, mlp, x)
+
+
+def feed_forward(layer: LayerGraph, mlp: MLP, x: Value, *, name: str = "mlp", weights: Value = NONE) -> Stream:
     """``down(activation(up(x)))``, or ``down(activation(gate(x)) · up(x))``; the stream adds the bias of ``down``.
 
-    Of the gate, only what is above the layer's cutoff is activated, where it has one; a sub-norm stands before
-    ``down``. ``use``: of a shared MLP. ``weights`` [b, t, n]: of n equal parts of what ``down`` takes.
+    ``weights`` [b, t, n]: of n equal parts of what ``down`` takes.
     """
-    module = f"layers.{layer}.{name}"
-    if own.gated:
-        both = (f"{module}.gate", f"{module}.up")
-        wide = with_updated_mlp(g, params, use, layer, x, linear(g, params.matrix(*both), x, params.bias(*both)))
+    return narrowed(layer, mlp, layer.linear(x, *mlp_inputs(name, gated=mlp.gated)), name=name, weights=weights)
+
+
+def narrowed(layer: LayerGraph, mlp: MLP, wide: Value, *, name: str = "mlp", weights: Value = NONE) -> Stream:
+    """``down`` of what the other matrices give, [b, t, channels].
+
+    Of the gate, only what is above the layer's cutoff is activated, where it has one; a sub-norm stands before
+    ``down``.
+    """
+    g = layer.g
+    if mlp.gated:
         gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
-        gate = gate if own.cutoff is None else _above(g, gate, own.cutoff, own.width)
-        hidden = g.op.Mul(activation(g, params, own.activation, layer, gate), up)
+        gate = gate if mlp.cutoff is None else _above(g, gate, mlp.cutoff, mlp.width)
+        hidden = g.op.Mul(activation(layer, mlp.activation, gate), up)
     else:
-        up = linear(g, params.matrix(f"{module}.up"), x, params.bias(f"{module}.up"))
-        hidden = activation(g, params, own.activation, layer, up)
-    if own.sub_norm:
-        hidden = normalized(g, params, own.sub_norm, hidden, f"{module}.sub_norm")
+        hidden = activation(layer, mlp.activation, wide)
+    if mlp.sub_norm:
+        hidden = layer.normalized(hidden, f"{name}.sub_norm", mlp.sub_norm)
     if weights:
         parts = g.op.Concat(g.op.Shape(weights), g.axes(-1), axis=0)
         weighed = g.op.Mul(g.op.Reshape(hidden, parts), g.op.Unsqueeze(weights, g.axes(3)))
-        hidden = g.op.Reshape(weighed, g.axes(0, 0, own.width))
-    down = linear(g, params.matrix(f"{module}.down"), hidden)
-    return Stream(NONE, down, params.bias(f"{module}.down"))
+        hidden = g.op.Reshape(weighed, g.axes(0, 0, mlp.width))
+    return layer.output(hidden, f"{name}.down")
 
 
 def _above(g: GraphBuilder, x: Value, cutoff: float, width: int) -> Value:
@@ -81,13 +79,11 @@ def _above(g: GraphBuilder, x: Value, cutoff: float, width: int) -> Value:
     return g.op.Relu(g.op.Sub(apart, g.op.Mul(deviation, g.constant(np.array(cutoff, np.float32)))))
 
 
-def fused_experts(
-    g: GraphBuilder, params: Parameters, experts: Experts, layer: int, x: Value, weights: FusedRouting
-) -> Value:
+def fused_experts(layer: LayerGraph, experts: Experts, x: Value, weights: FusedRouting) -> Value:
     """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that the ``weights`` p choose."""
-    module = f"layers.{layer}.mlp"
-    gate_up, down = params.experts(module, experts.count)
-    bias_gate_up, bias_down = params.expert_biases(module, experts.count)
+    g, module = layer.g, f"{layer.name}.mlp"
+    gate_up, down = layer.params.experts(module, experts.count)
+    bias_gate_up, bias_down = layer.params.expert_biases(module, experts.count)
     rows = g.op.Reshape(weights.logits, g.axes(-1, experts.count))
     inputs = [x, rows, *_expert_inputs(g, gate_up, bias_gate_up), *_expert_inputs(g, down, bias_down)]
     attributes: dict[str, AttributeValue] = {
@@ -108,16 +104,14 @@ def fused_experts(
     return g.op.Mul(result, weights.factor) if weights.factor else result
 
 
-def router_scores(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, experts: Experts, layer: int, x: Value
-) -> Value:
+def router_scores(layer: LayerGraph, experts: Experts, x: Value) -> Value:
     """[b, t, experts], those of shared ones behind the others. The router stays float32: it is small, and its choice
     matters much."""
-    module = f"layers.{layer}.mlp.router"
+    module = f"{layer.name}.mlp.router"
     rows = experts.count + experts.routing.shared
-    router = FloatMatrix(params.vector(f"{module}.weight"), rows, config.hidden_size)
-    logits = linear(g, router, x, params.bias(module))
-    return softcap(g, experts.routing.softcap, logits) if experts.routing.softcap else logits
+    router = FloatMatrix(layer.params.vector(f"{module}.weight"), rows, layer.config.hidden_size)
+    logits = linear(layer.g, router, x, layer.params.bias(module))
+    return softcap(layer.g, experts.routing.softcap, logits) if experts.routing.softcap else logits
 
 
 def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list[Value]:

@@ -8,6 +8,7 @@ import numpy as np
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.mlp import activation
 from edgegen_export.graph.parameters import Parameters
@@ -34,17 +35,9 @@ def per_layer_inputs(
     return g.op.Add(flat, rows(g, params.matrix("embed_per_layer"), ids))
 
 
-def of_part(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    own: PerLayerEmbedding,
-    layer: int,
-    x: Value,
-    part: Value,
-) -> Value:
+def of_part(layer: LayerGraph, embedding: PerLayerEmbedding, x: Value) -> Value:
     """``norm(out(activation(gate(x)) · part))`` for x [b, t, d] and the layer's part [b, t, w]."""
-    module = f"layers.{layer}.per_layer"
-    gate = activation(g, params, own.activation, layer, linear(g, params.matrix(f"{module}.gate"), x))
-    made = linear(g, params.matrix(f"{module}.out"), g.op.Mul(gate, part))
-    return normalized(g, params, config.norm, made, f"{module}_norm")
+    g, gate, out = layer.g, *(layer.params.matrix(f"{layer.name}.per_layer.{name}") for name in ("gate", "out"))
+    opening = activation(layer, embedding.activation, linear(g, gate, x))
+    output = linear(g, out, g.op.Mul(opening, layer.step.per_layer[layer.index]))
+    return layer.normalized(output, "per_layer_norm")

@@ -7,10 +7,11 @@ its whole bias, so that it is 0, which the operator takes as the sink of every h
 Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, n keys in the cache, e distances.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
-from edgegen.bundle.manifest import KVLayer
 from edgegen_export.architecture.components.relative_attention import (
     KEY_CONV,
     PROFILES,
@@ -19,76 +20,72 @@ from edgegen_export.architecture.components.relative_attention import (
     VALUE_CONV,
     RelativeAttention,
 )
-from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import cached_attention, gated, head_norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import FloatMatrix, Parameters
+from edgegen_export.graph.parameters import FloatMatrix
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.short_conv import convolved, shifted, with_last_tokens
-from edgegen_export.graph.step_inputs import CacheLengths, StepInputs
+from edgegen_export.graph.step_inputs import CacheLengths
 from edgegen_export.graph.stream import Stream, norm_of_groups
 
 _LEAST_LENGTH = 1e-6
 """What is added to lengths that are divided by."""
 
 
-def relative_attention(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    layer: int,
-    inputs: tuple[Value, ...],
-    cache: KVLayer,
-    states: tuple[FixedState, ...],
-    step: StepInputs,
-) -> Stream:
+def relative_attention(layer: LayerGraph, attention: RelativeAttention, inputs: tuple[Value, ...]) -> Stream:
     """Causal attention over the KV cache; ``inputs`` [b, t, d]: what all is projected of, or what
     queries, keys and values are.
 
     Returns the output projection without its bias, which the stream adds.
     """
-    name, module, own = f"layers.{layer}", f"layers.{layer}.attn", config.layers[layer].attention
-    assert isinstance(own, RelativeAttention), "its layer has it"
-    inputs = inputs * 3 if own.apart and not inputs[1:] else inputs
-    parts = dict[str, Value]()
-    for x, modules in zip(inputs, own.products[:-1], strict=True):
-        fused = tuple(f"{name}.{matrix}" for matrix in modules)
-        packed = linear(g, params.matrix(*fused), x, params.bias(*fused))
-        widths = g.axes(*(own.projected[matrix.removeprefix("attn.")][0] for matrix in modules))
-        split = g.node("Split", [packed, widths], len(modules), attributes={"axis": 2}) if modules[1:] else (packed,)
-        parts |= {matrix.removeprefix("attn."): part for matrix, part in zip(modules, split, strict=True)}
-
-    def over_tokens(part: str, conv: str, state: FixedState) -> Value:
-        if own.dynamic:
-            taken = parts[part], parts[f"{part}_taps"]
-            return _dynamically_convolved(g, params, own, f"{module}.{conv}", taken, state)
-        return convolved(g, params, f"{module}.{conv}", parts[part], state)
-
-    of_keys, of_values = states
-    key, value = over_tokens("k", KEY_CONV, of_keys), over_tokens("v", VALUE_CONV, of_values)
+    g, cache = layer.g, layer.caches[0]
+    heads, kv_heads, head_dim, limits = attention.heads, attention.kv_heads, attention.head_dim, attention.limits
+    parts = _projected(layer, attention, inputs)
+    of_keys, of_values = layer.states(attention)
+    key = _over_tokens(layer, attention, parts, KEY_CONV, of_keys)
+    value = _over_tokens(layer, attention, parts, VALUE_CONV, of_values)
     query, relative = parts["q"], parts["relative"]
-    if own.limits:
-        query = _limited(
-            g, query, own.heads, own.head_dim, own.limits.heads, g.weight(params.vector(f"{name}.{QUERY_GAIN}"))
-        )
-        key = _limited(g, key, own.kv_heads, own.head_dim, own.limits.heads)
-        gain = g.weight(params.vector(f"{name}.{RELATIVE_GAIN}"))
-        relative = _limited(g, relative, own.heads, own.rank, own.limits.relative, gain)
-    if own.qk_norm:
-        query = head_norm(g, params, own.qk_norm, query, f"{module}.q_norm", own.heads, own.head_dim)
-        key = head_norm(g, params, own.qk_norm, key, f"{module}.k_norm", own.kv_heads, own.head_dim)
-    if own.value_norm:
-        value = norm_of_groups(g, config.norm, value, own.kv_heads, own.head_dim)
-    if own.query_scale:
-        factor = step.query_scales[own.query_scale]
+    if limits:
+        query = _limited(g, query, heads, head_dim, limits.heads, layer.weight(QUERY_GAIN))
+        key = _limited(g, key, kv_heads, head_dim, limits.heads)
+        gain = layer.weight(RELATIVE_GAIN)
+        relative = _limited(g, relative, heads, attention.rank, limits.relative, gain)
+    if attention.qk_norm:
+        query, key = (head_norm(layer, attention, name, x) for name, x in (("q", query), ("k", key)))
+    if attention.value_norm:
+        value = norm_of_groups(g, layer.config.norm, value, kv_heads, head_dim)
+    if attention.query_scale:
+        factor = layer.step.query_scales[attention.query_scale]
         query, relative = g.op.Mul(query, factor), g.op.Mul(relative, factor)
-    bias = _bias(g, params, own, name, relative, parts.get("sink", NONE), step.distances[cache.cache_class, own.extent])
-    sinks = g.constant(np.zeros(own.heads, np.float32)) if own.query_sinks else NONE
-    attended = cached_attention(g, params, own, layer, (query, key, value), cache, step, bias=bias, sinks=sinks)
-    if own.gate:
-        attended = gated(g, own, attended, parts["gate"], own.head_dim)
-    return Stream(NONE, linear(g, params.matrix(f"{module}.o"), attended), params.bias(f"{module}.o"))
+    apart = layer.step.distances[cache.cache_class, attention.extent]
+    bias = _bias(layer, attention, relative, parts.get("sink", NONE), apart)
+    sinks = g.constant(np.zeros(heads, np.float32)) if attention.query_sinks else NONE
+    read = cached_attention(layer, attention, (query, key, value), cache, bias=bias, sinks=sinks)
+    return layer.output(gated(g, attention, read, parts["gate"], head_dim) if attention.gate else read, "attn.o")
+
+
+def _projected(layer: LayerGraph, attention: RelativeAttention, inputs: tuple[Value, ...]) -> dict[str, Value]:
+    """What is projected of the inputs, by name, [b, t, channels]."""
+    g, parts = layer.g, dict[str, Value]()
+    inputs = inputs * 3 if attention.apart and not inputs[1:] else inputs
+    for x, modules in zip(inputs, attention.products[:-1], strict=True):
+        names = [module.removeprefix("attn.") for module in modules]
+        packed, widths = layer.linear(x, *modules), g.axes(*(attention.projected[name][0] for name in names))
+        split = g.node("Split", [packed, widths], len(names), attributes={"axis": 2}) if names[1:] else (packed,)
+        parts |= zip(names, split, strict=True)
+    return parts
+
+
+def _over_tokens(
+    layer: LayerGraph, attention: RelativeAttention, parts: Mapping[str, Value], conv: str, state: FixedState
+) -> Value:
+    """Keys, or values, convolved over the last tokens."""
+    name, module = conv[0], f"{layer.name}.attn.{conv}"
+    if attention.dynamic:
+        return _dynamically_convolved(layer, attention, f"attn.{conv}", (parts[name], parts[f"{name}_taps"]), state)
+    return convolved(layer.g, layer.params, module, parts[name], state)
 
 
 def distances(g: GraphBuilder, ids: Value, lengths: CacheLengths, extent: int) -> Value:
@@ -105,20 +102,13 @@ def distances(g: GraphBuilder, ids: Value, lengths: CacheLengths, extent: int) -
     return g.op.Unsqueeze(clipped, g.axes(3))
 
 
-def _bias(
-    g: GraphBuilder,
-    params: Parameters,
-    own: RelativeAttention,
-    layer: str,
-    relative: Value,
-    sink: Value,
-    apart: Value,
-) -> Value:
+def _bias(layer: LayerGraph, attention: RelativeAttention, relative: Value, sink: Value, apart: Value) -> Value:
     """What is added to the scores, [b, h, t, n]; relative [b, t, h · rank], sink [b, t, h], apart [b, t, n, 1]."""
-    profiles = FloatMatrix(params.vector(f"{layer}.{PROFILES}"), own.extent + 1, own.rank)
-    by_head = g.op.Reshape(relative, g.op.Concat(g.op.Shape(relative, end=1), g.axes(-1, own.rank), axis=0))
+    g, heads, rank, count = layer.g, attention.heads, attention.rank, attention.extent + 1
+    profiles = FloatMatrix(layer.params.vector(f"{layer.name}.{PROFILES}"), count, rank)
+    by_head = g.op.Reshape(relative, g.op.Concat(g.op.Shape(relative, end=1), g.axes(-1, rank), axis=0))
     of_heads = linear(g, profiles, by_head)  # [b, t · h, e]
-    shape = g.op.Concat(g.op.Shape(relative, end=2), g.axes(own.heads, own.extent + 1), axis=0)
+    shape = g.op.Concat(g.op.Shape(relative, end=2), g.axes(heads, count), axis=0)
     by_distance = g.op.Transpose(g.op.Reshape(of_heads, shape), perm=[0, 1, 3, 2])
     if sink:
         by_distance = g.op.Sub(by_distance, g.op.Unsqueeze(sink, g.axes(2)))
@@ -137,21 +127,16 @@ def _limited(g: GraphBuilder, x: Value, heads: int, size: int, limit: float, gai
 
 
 def _dynamically_convolved(
-    g: GraphBuilder,
-    params: Parameters,
-    own: RelativeAttention,
-    module: str,
-    taken: tuple[Value, Value],
-    state: FixedState,
+    layer: LayerGraph, attention: RelativeAttention, module: str, taken: tuple[Value, Value], state: FixedState
 ) -> Value:
     """Each channel of the first of ``taken``, [b, t, heads · size], over its last tokens; the other, [b, t, heads ·
     width], is added to the taps of each head, in the order of distances."""
-    x, taps = taken
-    heads, size, width = own.kv_heads, own.head_dim, own.conv
+    (x, taps), g = taken, layer.g
+    heads, size, width = attention.kv_heads, attention.head_dim, attention.conv
     seen, tokens = with_last_tokens(g, x, state), g.op.Shape(x, start=1, end=2)
     by_head = g.op.Reshape(taps, g.axes(0, 0, heads, width))
     made = g.node("Split", [by_head], width, attributes={"axis": 3, "num_outputs": width})
-    kernel = g.op.Reshape(g.weight(params.vector(f"{module}.weight")), g.axes(width, heads, size))
+    kernel = g.op.Reshape(layer.weight(f"{module}.weight"), g.axes(width, heads, size))
     fixed = g.node("Split", [kernel], width, attributes={"axis": 0, "num_outputs": width})
     sums = NONE
     for distance in range(width - 1, -1, -1):

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgegen_export.architecture.components.experts import CHOICE_BIAS, Experts, Routing
+from edgegen_export.architecture.components.experts import Experts, Routing
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.mamba2 import negative_softplus
-from edgegen_export.graph.parameters import Parameters
 
 _NEVER = -1e30
 """The logit of an expert that is not chosen: its share of a softmax is 0."""
@@ -31,8 +30,9 @@ class FusedRouting:
     shared: Value = NONE
 
 
-def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, logits: Value) -> FusedRouting:
-    """What the router's ``logits`` [b, t, experts] ask for, but for the scaling, which is in the experts."""
+def fused_routing(g: GraphBuilder, experts: Experts, logits: Value, bias: Value) -> FusedRouting:
+    """What the router's ``logits`` [b, t, experts] ask for, but for the scaling, which is in the experts; ``bias``
+    [experts]: added for the choice."""
     routing = experts.routing
     by_sigmoid = routing.scores == "sigmoid"
     beside = NONE
@@ -50,7 +50,7 @@ def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: 
         best, _ = top(g, weights, experts.per_token)
         return FusedRouting(asked, _factor(g, experts, g.op.ReduceSum(best, g.axes(-1))))
     scores = g.op.Sigmoid(logits) if by_sigmoid else g.op.Softmax(logits, axis=-1)
-    chosen = chosen_experts(g, params, experts, layer, logits if routing.choice_by_logits else scores)
+    chosen = chosen_experts(g, experts, logits if routing.choice_by_logits else scores, bias)
     best = g.op.GatherElements(asked, chosen, axis=-1)
     never = g.op.Expand(g.constant(np.array(_NEVER, np.float32)), g.op.Shape(asked))
     # Stock Sigmoid is not exact enough near 0 to be divided by.
@@ -65,11 +65,10 @@ def fused_routing(g: GraphBuilder, params: Parameters, experts: Experts, layer: 
     return FusedRouting(routed, g.op.Div(total, whole), g.op.Div(of_shared, whole))
 
 
-def chosen_experts(g: GraphBuilder, params: Parameters, experts: Experts, layer: int, scores: Value) -> Value:
-    """The numbers of the experts that ``scores`` [b, t, experts] choose for each token, int64 [b, t, k]."""
-    routing, wanted = experts.routing, scores
-    if routing.choice_bias:
-        wanted = g.op.Add(scores, g.weight(params.vector(f"layers.{layer}.{CHOICE_BIAS}")))
+def chosen_experts(g: GraphBuilder, experts: Experts, scores: Value, bias: Value) -> Value:
+    """The numbers of the experts that ``scores`` [b, t, experts] choose for each token, int64 [b, t, k]; ``bias``
+    [experts]: added first, if any."""
+    routing, wanted = experts.routing, g.op.Add(scores, bias) if bias else scores
     if routing.grouped:
         wanted = _in_best_groups(g, routing, experts.count, wanted)
     return top(g, wanted, experts.per_token)[1]

@@ -1,34 +1,42 @@
-"""A block that several layers share, before the mixer of a layer; :mod:`shared_block` has what each use has of its own.
+"""Attention and MLP that several layers share; :mod:`shared_block` has what each use has of its own.
 
-Shapes: b rows (batch), t new tokens per row.
+Shapes: b rows (batch), t new tokens per row, d hidden size.
 """
 
-from edgegen_export.architecture.components.shared_block import HIGH_ATTENTION, LOW_ATTENTION, SharedUse
-from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.architecture.components.shared_block import (
+    HIGH_ATTENTION,
+    LOW_ATTENTION,
+    SharedAttention,
+    SharedMLP,
+    SharedUse,
+)
+from edgegen_export.graph.attention import attended
+from edgegen_export.graph.builder import Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.mlp import narrowed
+from edgegen_export.graph.stream import Stream
 
 
-def with_updated_attention(
-    g: GraphBuilder, params: Parameters, use: SharedUse | None, layer: int, x: Value, packed: Value
-) -> Value:
-    """Queries, keys and values [b, t, …] of x, one after the other, with the updates of a use."""
-    if use is None or not use.attends:
-        return packed
-    low = linear(g, params.matrix(*(f"layers.{layer}.{name}" for name in LOW_ATTENTION)), x)
-    parts = g.node("Split", [low], 3, attributes={"axis": 2, "num_outputs": 3})
-    made = (
-        linear(g, params.matrix(f"layers.{layer}.{name}"), part)
-        for name, part in zip(HIGH_ATTENTION, parts, strict=True)
-    )
-    return g.op.Add(packed, g.op.Concat(*made, axis=2))
+def shared_attention(layer: LayerGraph, attention: SharedAttention, inputs: tuple[Value, ...]) -> Stream:
+    """Causal attention of [b, t, 2 d], with the updates of a use in queries, keys and values."""
+    (x,), g, use = inputs, layer.g, layer.parts.extra(SharedUse)
+    packed = layer.linear(x, *attention.inputs)
+    if use and use.attends:
+        parts = g.node("Split", [_low(layer, x, *LOW_ATTENTION)], 3, attributes={"axis": 2, "num_outputs": 3})
+        updates = (_low(layer, part, name) for name, part in zip(HIGH_ATTENTION, parts, strict=True))
+        packed = g.op.Add(packed, g.op.Concat(*updates, axis=2))
+    return attended(layer, attention, packed)
 
 
-def with_updated_mlp(
-    g: GraphBuilder, params: Parameters, use: SharedUse | None, layer: int, x: Value, wide: Value
-) -> Value:
-    """Gate and up [b, t, …] of x, one after the other, with the update of a use."""
-    if use is None:
-        return wide
-    low = linear(g, params.matrix(f"layers.{layer}.low.mlp_a"), x)
-    return g.op.Add(wide, linear(g, params.matrix(f"layers.{layer}.low.mlp_b"), low))
+def shared_mlp(layer: LayerGraph, mlp: SharedMLP, x: Value, _residual: Value) -> Stream:
+    """The MLP of x [b, t, d], with the update of a use in gate and up."""
+    wide = layer.linear(x, *mlp.inputs)
+    if layer.parts.extra(SharedUse):
+        wide = layer.g.op.Add(wide, _low(layer, _low(layer, x, "low.mlp_a"), "low.mlp_b"))
+    return narrowed(layer, mlp, wide)
+
+
+def _low(layer: LayerGraph, x: Value, *modules: str) -> Value:
+    """x times factors of an update, which have no biases."""
+    return linear(layer.g, layer.params.matrix(*(f"{layer.name}.{name}" for name in modules)), x)

@@ -10,26 +10,23 @@ import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen_export.architecture.components.short_conv import ShortConv
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
-from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.stream import Stream
 
 
-def short_conv(
-    g: GraphBuilder, params: Parameters, own: ShortConv, layer: int, x: Value, states: tuple[FixedState, ...]
-) -> Stream:
+def short_conv(layer: LayerGraph, conv: ShortConv, x: Value) -> Stream:
     """``out(c · conv(b · v))`` with ``b, c, v`` projected from x [b, t, d], each channel convolved over its last w
     tokens. The state [b, w - 1, d] is ``b · v`` of the last tokens.
 
     Returns the output projection without its bias, which the stream adds.
     """
-    module, (state,) = f"layers.{layer}.{own.name}", states
-    bcv = tuple(f"{module}.{part}" for part in own.parts)
-    both = linear(g, params.matrix(*bcv), x, params.bias(*bcv))
-    before, after, value = g.node("Split", [both], 3, attributes={"axis": 2, "num_outputs": 3})
-    mixed = convolved(g, params, f"{module}.kernel", g.op.Mul(before, value), state)
-    return Stream(NONE, linear(g, params.matrix(f"{module}.out"), g.op.Mul(after, mixed)), params.bias(f"{module}.out"))
+    g, (state,) = layer.g, layer.states(conv)
+    packed = layer.linear(x, *conv.inputs)
+    before, after, value = g.node("Split", [packed], 3, attributes={"axis": 2, "num_outputs": 3})
+    mixed = convolved(g, layer.params, f"{layer.name}.{conv.name}.kernel", g.op.Mul(before, value), state)
+    return layer.output(g.op.Mul(after, mixed), f"{conv.name}.out")
 
 
 def convolved(g: GraphBuilder, params: Parameters, module: str, x: Value, state: FixedState) -> Value:

@@ -4,24 +4,27 @@ Shapes: b rows (batch), t new tokens per row, d hidden size.
 """
 
 from edgegen_export.architecture.components.channel_mix import ChannelMix
+from edgegen_export.architecture.components.differential_attention import DifferentialAttention
 from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.gated_memory import GatedMemory
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.relative_attention import RelativeAttention
-from edgegen_export.architecture.components.shared_block import SharedUse
+from edgegen_export.architecture.components.shared_block import SharedAttention, SharedMLP
 from edgegen_export.architecture.components.sublayer_convs import SublayerConvs
 from edgegen_export.architecture.components.time_mix import TimeMix
-from edgegen_export.graph.attention import attention
+from edgegen_export.graph.attention import softmax_attention
 from edgegen_export.graph.builder import NONE, Value
 from edgegen_export.graph.channel_mix import channel_mix
+from edgegen_export.graph.differential_attention import differential_attention
 from edgegen_export.graph.experts import expert_mlp
 from edgegen_export.graph.gated_memory import gated_memory
 from edgegen_export.graph.kept_state import past_name
 from edgegen_export.graph.latent_attention import latent_attention
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mixer import mixer
-from edgegen_export.graph.mlp import mlp
+from edgegen_export.graph.mixer import GRAPHS
+from edgegen_export.graph.mlp import plain_mlp
 from edgegen_export.graph.relative_attention import relative_attention
+from edgegen_export.graph.shared_block import shared_attention, shared_mlp
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream, both_added, sublayer_output
 from edgegen_export.graph.time_mix import time_mix
@@ -29,28 +32,30 @@ from edgegen_export.graph.time_mix import time_mix
 
 def mix(layer: LayerGraph, x: Value) -> Stream:
     """The mixer's output of x [b, t, d]."""
-    g, params, mixing = layer.g, layer.params, layer.parts.mixer
-    assert mixing, "a layer that mixes has a mixer"
-    with g.scope(mixing.name):
-        if isinstance(mixing, GatedMemory):
-            return gated_memory(g, params, mixing, layer.index, x, *layer.others)
-        states = layer.states(mixing)
-        if isinstance(mixing, TimeMix):
-            return time_mix(g, params, mixing, layer.index, x, states, *(layer.others or (NONE,)))
-        return mixer(g, params, mixing, layer.index, x, states)
+    mixer = layer.parts.mixer
+    assert mixer, "a layer that mixes has a mixer"
+    with layer.g.scope(mixer.name):
+        if isinstance(mixer, GatedMemory):
+            return gated_memory(layer, mixer, x)
+        if isinstance(mixer, TimeMix):
+            return time_mix(layer, mixer, x)
+        return GRAPHS[type(mixer)](layer, mixer, x)
 
 
-def attend(layer: LayerGraph, x: Value, *others: Value) -> Stream:
-    """The attention's output of x [b, t, d]; ``others``: inputs of keys and of values, where these are not x."""
-    g, params, config, attending, caches = layer.g, layer.params, layer.config, layer.parts.attention, layer.caches
-    assert attending, "a layer that attends has attention"
-    with g.scope("attn"):
-        if isinstance(attending, RelativeAttention):
-            states, inputs = layer.states(attending), (x, *others)
-            return relative_attention(g, params, config, layer.index, inputs, caches[0], states, layer.step)
-        if isinstance(attending, LatentAttention):
-            return latent_attention(g, params, attending, layer.index, x, caches[0], layer.step)
-        return attention(g, params, config, layer.index, x, caches, layer.step)
+def attend(layer: LayerGraph, *inputs: Value) -> Stream:
+    """The attention's output of x [b, t, d], or of what queries, keys and values are projected of."""
+    attention = layer.parts.attention
+    assert attention, "a layer that attends has attention"
+    with layer.g.scope("attn"):
+        if isinstance(attention, RelativeAttention):
+            return relative_attention(layer, attention, inputs)
+        if isinstance(attention, LatentAttention):
+            return latent_attention(layer, attention, inputs)
+        if isinstance(attention, DifferentialAttention):
+            return differential_attention(layer, attention, inputs)
+        if isinstance(attention, SharedAttention):
+            return shared_attention(layer, attention, inputs)
+        return softmax_attention(layer, attention, inputs)
 
 
 def mix_or_attend(layer: LayerGraph, *inputs: Value) -> Stream:
@@ -62,14 +67,16 @@ def mix_or_attend(layer: LayerGraph, *inputs: Value) -> Stream:
 
 def think(layer: LayerGraph, x: Value, residual: Value) -> Stream:
     """The MLP's output of x [b, t, d]; ``residual``: the stream before it, which some experts take."""
-    g, params, thinking = layer.g, layer.params, layer.parts.mlp
-    with g.scope("mlp"):
-        if isinstance(thinking, Experts):
-            return expert_mlp(g, params, layer.config, thinking, layer.index, x, residual)
-        assert thinking, "a layer that thinks has an MLP"
-        if isinstance(thinking, ChannelMix):
-            return channel_mix(g, params, thinking, layer.index, x, layer.states(thinking))
-        return mlp(g, params, thinking, layer.index, x, use=layer.parts.extra(SharedUse))
+    mlp = layer.parts.mlp
+    assert mlp, "a layer that thinks has an MLP"
+    with layer.g.scope("mlp"):
+        if isinstance(mlp, Experts):
+            return expert_mlp(layer, mlp, x, residual)
+        if isinstance(mlp, ChannelMix):
+            return channel_mix(layer, mlp, x, residual)
+        if isinstance(mlp, SharedMLP):
+            return shared_mlp(layer, mlp, x, residual)
+        return plain_mlp(layer, mlp, x, residual)
 
 
 def over_tokens(layer: LayerGraph, part: Stream, conv: str) -> Stream:
@@ -79,5 +86,5 @@ def over_tokens(layer: LayerGraph, part: Stream, conv: str) -> Stream:
         return part
     with layer.g.scope(conv):
         (state,) = (each for each in layer.states(convs) if each.past == past_name(conv, layer.index))
-        made = sublayer_output(layer.g, part)
-        return Stream(NONE, convolved(layer.g, layer.params, f"{layer.name}.{conv}", made, state))
+        output = sublayer_output(layer.g, part)
+        return Stream(NONE, convolved(layer.g, layer.params, f"{layer.name}.{conv}", output, state))

@@ -6,16 +6,16 @@ cannot say it, since what a token removes, what decays and what it writes have a
 Shapes: b rows (batch), t new tokens per row, h heads, c channels of a head, i = h · c channels of all.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
-from edgegen.bundle.layer_state import FixedState
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.time_mix import TimeMix
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.gated_delta_net import of_length_one
+from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba2 import split
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.stream import Stream, norm_of_groups
 from edgegen_export.graph.token_shift import blend, change
@@ -24,44 +24,36 @@ _TINY = 1e-24
 """Added to the square of a length that is divided by."""
 
 
-def time_mix(
-    g: GraphBuilder,
-    params: Parameters,
-    own: TimeMix,
-    layer: int,
-    x: Value,
-    states: tuple[FixedState, ...],
-    first_value: Value,
-) -> Stream:
+def time_mix(layer: LayerGraph, mixer: TimeMix, x: Value) -> Stream:
     """``out((norm(y) + bonus) · gate)``, y what :class:`TimeMix` says of projections of x [b, t, d].
 
-    ``states``: x of the last token [b, 1, d], and the recurrence's [b, h, c, c]; ``first_value``: v [b, t, i] of the
-    first layer, which the stream takes on. Returns the output projection without its bias, which the stream adds.
+    Its states are x of the last token [b, 1, d], and the recurrence's [b, h, c, c]. v [b, t, i] of the first layer is a
+    stream of its mixer. Returns the output projection without its bias, which the stream adds.
     """
-    module = f"layers.{layer}.{own.name}"
-    shift, state = states
+    g, module = layer.g, mixer.name
+    shift, state = layer.states(mixer)
     changed = change(g, x, shift)
-    blends = {part: blend(g, params, x, changed, f"{module}.shift_{part}") for part in own.parts}
+    blends = {part: blend(layer, x, changed, f"{module}.shift_{part}") for part in mixer.parts}
 
     def projected(name: str, x: Value) -> Value:
-        return linear(g, params.matrix(f"{module}.{name}"), x, params.bias(f"{module}.{name}"))
+        return layer.linear(x, f"{module}.{name}")
 
     def weighed(x: Value, name: str) -> Value:
-        return g.op.Mul(x, g.weight(params.vector(f"{module}.{name}")))
+        return g.op.Mul(x, layer.weight(f"{module}.{name}"))
 
     r, k = (projected(part, blends[part]) for part in "rk")
     w = projected("w", g.op.Tanh(projected("w_in", blends["w"])))
     rate = g.op.Sigmoid(projected("rate", projected("rate_in", blends["rate"])))
     gate = projected("gate", g.op.Sigmoid(projected("gate_in", blends["gate"])))
-    of_value = tuple(f"layers.{layer}.{name}" for name in own.of_value)
-    v = linear(g, params.matrix(*of_value), blends["v"], params.bias(*of_value))
-    if own.first:
+    v = layer.linear(blends["v"], *mixer.of_value)
+    if mixer.first:
         first_value = v
     else:
-        v, low = split(g, v, own.channels, own.mix_rank)
+        (first_value,) = layer.others
+        v, low = split(g, v, mixer.channels, mixer.mix_rank)
         v = g.op.Add(v, g.op.Mul(g.op.Sub(first_value, v), g.op.Sigmoid(projected("mix", low))))
-    decay = g.op.Exp(g.op.Mul(g.op.Sigmoid(w), g.constant(np.array(-own.largest_decay, np.float32))))
-    unit = of_length_one(g, weighed(k, "key_scale"), own.heads, own.head_dim, _TINY)
+    decay = g.op.Exp(g.op.Mul(g.op.Sigmoid(w), g.constant(np.array(-mixer.largest_decay, np.float32))))
+    unit = of_length_one(g, weighed(k, "key_scale"), mixer.heads, mixer.head_dim, _TINY)
     less = g.op.Sub(g.op.Mul(k, rate), k)
     k = g.op.Add(k, weighed(less, "key_rate"))
 
@@ -69,23 +61,22 @@ def time_mix(
         shape = ["batch", *state.shape]
         past = g.input(state.past, "float32", shape)
         removed = g.op.Neg(g.op.Mul(unit, rate))
-        y, present = _scanned(g, f"{module}.scan", own, past, decay, (removed, k), unit, v, r)
+        y, present = _scanned(g, f"{layer.name}.{module}.scan", mixer, past, decay, (removed, k), unit, v, r)
         g.output(state.present, present, "float32", shape)
-    even = norm_of_groups(g, Norm("layer", own.eps), y, own.heads, own.head_dim)
-    bias = params.bias(f"{module}.norm")
+    even = norm_of_groups(g, Norm("layer", mixer.eps), y, mixer.heads, mixer.head_dim)
+    bias = layer.params.bias(f"{layer.name}.{module}.norm")
     assert bias, "a norm by head has a bias"
     y = g.op.Add(weighed(even, "norm.weight"), g.weight(bias))
-    by_head = g.axes(0, 0, own.heads, own.head_dim)
-    bonus = total(g, g.op.Reshape(weighed(g.op.Mul(r, k), "bonus"), by_head), own.head_dim)
-    bonus = g.op.Reshape(g.op.Mul(bonus, g.op.Reshape(v, by_head)), g.axes(0, 0, own.channels))
-    made = linear(g, params.matrix(f"{module}.out"), g.op.Mul(g.op.Add(y, bonus), gate))
-    return Stream(NONE, made, params.bias(f"{module}.out"), others=(first_value,))
+    by_head = g.axes(0, 0, mixer.heads, mixer.head_dim)
+    bonus = total(g, g.op.Reshape(weighed(g.op.Mul(r, k), "bonus"), by_head), mixer.head_dim)
+    bonus = g.op.Reshape(g.op.Mul(bonus, g.op.Reshape(v, by_head)), g.axes(0, 0, mixer.channels))
+    return replace(layer.output(g.op.Mul(g.op.Add(y, bonus), gate), f"{module}.out"), others=(first_value,))
 
 
 def _scanned(
     g: GraphBuilder,
     name: str,
-    own: TimeMix,
+    mixer: TimeMix,
     past: Value,
     decay: Value,
     columns: tuple[Value, Value],
@@ -97,10 +88,10 @@ def _scanned(
 
     ``past``: the first S [b, h, c, c]; the others [b, t, i].
     """
-    column, row = (g.axes(0, 0, own.heads, *sizes) for sizes in ((own.head_dim, 1), (1, own.head_dim)))
+    column, row = (g.axes(0, 0, mixer.heads, *sizes) for sizes in ((mixer.head_dim, 1), (1, mixer.head_dim)))
     one = GraphBuilder(name)
     with one.scope(name):
-        wide, tall, two, flat = (["batch", own.heads, *sizes] for sizes in (["c", "c"], ["c", 1], ["c", 2], [1, "c"]))
+        wide, tall, two, flat = (["batch", mixer.heads, *sizes] for sizes in (["c", "c"], ["c", 1], ["c", 2], [1, "c"]))
         state = one.input(f"{name}.state", "float32", wide)
         kept, both = one.input(f"{name}.decay", "float32", tall), one.input(f"{name}.columns", "float32", two)
         taking, value, reading = (one.input(f"{name}.{part}", "float32", flat) for part in ("unit", "v", "r"))
@@ -120,4 +111,4 @@ def _scanned(
             "scan_output_axes": [1],
         },
     )
-    return g.op.Reshape(y, g.axes(0, 0, own.channels)), present
+    return g.op.Reshape(y, g.axes(0, 0, mixer.channels)), present

@@ -7,7 +7,7 @@ import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.layer_graph import LayerGraph
 
 
 def change(g: GraphBuilder, x: Value, state: FixedState) -> Value:
@@ -19,6 +19,6 @@ def change(g: GraphBuilder, x: Value, state: FixedState) -> Value:
     return g.op.Sub(g.op.Slice(seen, g.axes(0), g.axes(-1), g.axes(1)), x)
 
 
-def blend(g: GraphBuilder, params: Parameters, x: Value, changed: Value, shift: str) -> Value:
+def blend(layer: LayerGraph, x: Value, changed: Value, shift: str) -> Value:
     """``x + changed · shift``, by channel."""
-    return g.op.Add(x, g.op.Mul(changed, g.weight(params.vector(shift))))
+    return layer.g.op.Add(x, layer.g.op.Mul(changed, layer.weight(shift)))

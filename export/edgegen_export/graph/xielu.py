@@ -3,16 +3,17 @@
 import numpy as np
 
 from edgegen_export.architecture.components.mlp import XIELU
-from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.builder import Value
+from edgegen_export.graph.layer_graph import LayerGraph
 
 
-def xielu(g: GraphBuilder, params: Parameters, layer: int, x: Value) -> Value:
+def xielu(layer: LayerGraph, x: Value) -> Value:
     """``beta · x``, plus ``positive · x²`` above zero and ``negative · (exp(x) - 1 - x)`` below; x [b, t, n].
 
     The model's own code takes at most -1e-6 into exp, which changes less than float32 rounds.
     """
-    positive, negative, linear = (g.weight(params.vector(f"layers.{layer}.{name}")) for name in XIELU)
+    g = layer.g
+    positive, negative, linear = map(layer.weight, XIELU)
     above = g.op.Relu(x)
     below = g.op.Min(x, g.constant(np.array(0, np.float32)))
     quadratic = g.op.Mul(g.op.Mul(above, above), positive)

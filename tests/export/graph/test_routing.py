@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgegen.model.ort_session import open_session
 from edgegen_export.architecture.components.experts import CHOICE_BIAS, Experts, Routing
-from edgegen_export.graph.builder import GraphBuilder
+from edgegen_export.graph.builder import NONE, GraphBuilder
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.graph.routing import fused_routing
 from edgegen_export.tensors.lazy import LazyTensor
@@ -33,7 +33,8 @@ def computed(experts: Experts, logits: Floats, bias: Floats) -> tuple[Floats, Fl
     """The graph's logits [n, experts] and its factor [n, 1]."""
     g = GraphBuilder("routing")
     params = FedParameters({f"layers.0.{CHOICE_BIAS}": LazyTensor.from_array(bias)})
-    found = fused_routing(g, params, experts, 0, g.input("x", "float32", ["b", "t", COUNT]))
+    added = g.weight(params.vector(f"layers.0.{CHOICE_BIAS}")) if experts.routing.choice_bias else NONE
+    found = fused_routing(g, experts, g.input("x", "float32", ["b", "t", COUNT]), added)
     g.output("logits", g.op.Identity(found.logits), "float32", ["b", "t", COUNT])
     factor = found.factor or g.constant(np.ones((1, 1, 1), np.float32))
     g.output("factor", g.op.Identity(factor), "float32", ["b", "t", 1])

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from edgegen_export.architecture.components.component import (
     LEAST_ONNXRUNTIME,
@@ -77,6 +77,9 @@ class Attention(Component):
     sinks: bool = False
     sub_norm: Norm | None = None
 
+    query_factors: ClassVar[str | None] = None
+    """Trained numbers that rotated queries are multiplied with."""
+
     @property
     def least_onnxruntime(self) -> str:
         return WINDOWS if self.window else LEAST_ONNXRUNTIME
@@ -100,6 +103,12 @@ class Attention(Component):
     def kept(self) -> int:
         """Numbers of a token that the KV cache keeps, if it is not another layer's."""
         return 2 * self.kv_width
+
+    @property
+    def takes_apart(self) -> bool:
+        """Whether queries, keys or values are changed by themselves before scores are computed."""
+        changed = self.qk_norm or self.value_norm or self.value_is_key or self.query_scale
+        return bool(changed) or self.size != self.head_dim
 
     @property
     def sees_shifts(self) -> bool:

@@ -5,6 +5,7 @@ Loshchilov et al. 2024, arXiv:2410.01131. Trained scales are stored times a fact
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ class NormalizedAttention(Attention):
 
     query_factor: float = field(kw_only=True)
     gate_factor: float = field(kw_only=True)
+
+    query_factors: ClassVar[str | None] = "attn.query_scale"
 
     def numbers(self, hidden: int) -> Shapes:
         return {"attn.query_scale": (self.width,), "attn.gate_scale": (self.width,)}
