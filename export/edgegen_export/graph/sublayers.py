@@ -3,13 +3,26 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.channel_mix import ChannelMix
 from edgegen_export.architecture.components.differential_attention import DifferentialAttention
+from edgegen_export.architecture.components.eagle_input import EagleAttention
 from edgegen_export.architecture.components.experts import Experts
+from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.architecture.components.gated_memory import GatedMemory
+from edgegen_export.architecture.components.kimi_delta_attention import KimiDeltaAttention
 from edgegen_export.architecture.components.latent_attention import LatentAttention
+from edgegen_export.architecture.components.mamba1 import Mamba1
+from edgegen_export.architecture.components.mamba2 import Mamba2
+from edgegen_export.architecture.components.mixer import Mixer
+from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.architecture.components.normalized import NormalizedAttention, NormalizedMLP
 from edgegen_export.architecture.components.relative_attention import RelativeAttention
 from edgegen_export.architecture.components.shared_block import SharedAttention, SharedMLP
+from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.architecture.components.sublayer_convs import SublayerConvs
 from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.graph.attention import softmax_attention
@@ -17,17 +30,52 @@ from edgegen_export.graph.builder import NONE, Value
 from edgegen_export.graph.channel_mix import channel_mix
 from edgegen_export.graph.differential_attention import differential_attention
 from edgegen_export.graph.experts import expert_mlp
+from edgegen_export.graph.gated_delta_net import gated_delta_net
 from edgegen_export.graph.gated_memory import gated_memory
 from edgegen_export.graph.kept_state import past_name
+from edgegen_export.graph.kimi_delta_attention import kimi_delta_attention
 from edgegen_export.graph.latent_attention import latent_attention
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mixer import GRAPHS
+from edgegen_export.graph.mamba1 import mamba1
+from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.mlp import plain_mlp
 from edgegen_export.graph.relative_attention import relative_attention
 from edgegen_export.graph.shared_block import shared_attention, shared_mlp
-from edgegen_export.graph.short_conv import convolved
+from edgegen_export.graph.short_conv import convolved, short_conv
 from edgegen_export.graph.stream import Stream, both_added, sublayer_output
 from edgegen_export.graph.time_mix import time_mix
+
+MIXERS: dict[type[Mixer], Callable[[LayerGraph, Any, Value], Stream]] = {
+    ShortConv: short_conv,
+    Mamba1: mamba1,
+    Mamba2: mamba2,
+    GatedDeltaNet: gated_delta_net,
+    KimiDeltaAttention: kimi_delta_attention,
+    TimeMix: time_mix,
+    GatedMemory: gated_memory,
+}
+"""The graph of a mixer of each class, over x [b, t, d]. All sublayers leave out the bias of their output, which the
+stream adds."""
+
+ATTENTIONS: dict[type[Attention], Callable[[LayerGraph, Any, tuple[Value, ...]], Stream]] = {
+    Attention: softmax_attention,
+    NormalizedAttention: softmax_attention,
+    EagleAttention: softmax_attention,
+    SharedAttention: shared_attention,
+    DifferentialAttention: differential_attention,
+    LatentAttention: latent_attention,
+    RelativeAttention: relative_attention,
+}
+"""The graph of attention of each class, over x [b, t, d], or over what queries, keys and values are projected of."""
+
+MLPS: dict[type[MLP | Experts], Callable[[LayerGraph, Any, Value, Value], Stream]] = {
+    MLP: plain_mlp,
+    NormalizedMLP: plain_mlp,
+    SharedMLP: shared_mlp,
+    ChannelMix: channel_mix,
+    Experts: expert_mlp,
+}
+"""The graph of an MLP of each class, over x [b, t, d] and the residual stream before it."""
 
 
 def mix(layer: LayerGraph, x: Value) -> Stream:
@@ -35,11 +83,7 @@ def mix(layer: LayerGraph, x: Value) -> Stream:
     mixer = layer.parts.mixer
     assert mixer, "a layer that mixes has a mixer"
     with layer.g.scope(mixer.name):
-        if isinstance(mixer, GatedMemory):
-            return gated_memory(layer, mixer, x)
-        if isinstance(mixer, TimeMix):
-            return time_mix(layer, mixer, x)
-        return GRAPHS[type(mixer)](layer, mixer, x)
+        return MIXERS[type(mixer)](layer, mixer, x)
 
 
 def attend(layer: LayerGraph, *inputs: Value) -> Stream:
@@ -47,15 +91,7 @@ def attend(layer: LayerGraph, *inputs: Value) -> Stream:
     attention = layer.parts.attention
     assert attention, "a layer that attends has attention"
     with layer.g.scope("attn"):
-        if isinstance(attention, RelativeAttention):
-            return relative_attention(layer, attention, inputs)
-        if isinstance(attention, LatentAttention):
-            return latent_attention(layer, attention, inputs)
-        if isinstance(attention, DifferentialAttention):
-            return differential_attention(layer, attention, inputs)
-        if isinstance(attention, SharedAttention):
-            return shared_attention(layer, attention, inputs)
-        return softmax_attention(layer, attention, inputs)
+        return ATTENTIONS[type(attention)](layer, attention, inputs)
 
 
 def mix_or_attend(layer: LayerGraph, *inputs: Value) -> Stream:
@@ -70,13 +106,7 @@ def think(layer: LayerGraph, x: Value, residual: Value) -> Stream:
     mlp = layer.parts.mlp
     assert mlp, "a layer that thinks has an MLP"
     with layer.g.scope("mlp"):
-        if isinstance(mlp, Experts):
-            return expert_mlp(layer, mlp, x, residual)
-        if isinstance(mlp, ChannelMix):
-            return channel_mix(layer, mlp, x, residual)
-        if isinstance(mlp, SharedMLP):
-            return shared_mlp(layer, mlp, x, residual)
-        return plain_mlp(layer, mlp, x, residual)
+        return MLPS[type(mlp)](layer, mlp, x, residual)
 
 
 def over_tokens(layer: LayerGraph, part: Stream, conv: str) -> Stream:
