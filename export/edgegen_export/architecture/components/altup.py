@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ class AltUp(Component):
     scaled: bool = True
     clip: float | None = None
 
+    begins_with_tokens: ClassVar[bool] = True
+
     @property
     def first(self) -> Modules:
         """The matrices that make all streams but the first of the token embedding."""
@@ -51,6 +54,9 @@ class AltUp(Component):
     @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
         return (Pair("altup.scale", ("per_layer.gate",)),) if self.scaled else ()
+
+    def carries(self, hidden: int) -> Mapping[str, int]:
+        return {f"stream {k}": hidden for k in range(1, self.streams)}
 
     def numbers(self, hidden: int) -> Shapes:
         """The router and the coefficients, and the vector of the active stream."""

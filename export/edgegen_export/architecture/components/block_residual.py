@@ -1,6 +1,6 @@
 """BlockResidual: sublayers that take what they attend to of the sums of earlier layers."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,6 +8,11 @@ from edgegen_export.architecture.components.component import Component, Shapes
 from edgegen_export.tensors.lazy import LazyTensor
 
 ATTENTION_QUERIES, MLP_QUERY, FINAL_QUERY = "attn_queries", "mlp_query", "final_query"
+
+
+def kept_stream(number: int) -> str:
+    """The name of a stream that layers keep for later ones."""
+    return f"kept stream {number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,9 @@ class BlockResidual(Component):
     def blocks_behind(self) -> tuple[int, ...]:
         """The sums of blocks that there are behind its attention."""
         return self.blocks if self.begins is None else (*self.blocks, self.begins)
+
+    def carries(self, hidden: int) -> Mapping[str, int]:
+        return {kept_stream(k): hidden for k in (*range(self.kept), *self.blocks_behind)}
 
     def numbers(self, hidden: int) -> Shapes:
         attention = {ATTENTION_QUERIES: (self.queries, hidden)} if self.queries else {}

@@ -16,6 +16,9 @@ Shapes = Mapping[str, Shape]
 Modules = tuple[str, ...]
 """Matrices that take the same input, and are fused into one."""
 
+SECOND_STREAM = "second stream"
+"""Of models that carry one stream besides the residual one."""
+
 LEAST_ONNXRUNTIME = "1.23.2"
 WINDOWS = "1.24.1"
 """Older versions attend to one position more than the sliding window."""
@@ -55,6 +58,9 @@ class Component:
 
     takes_smoothed: ClassVar[bool] = True
     """Whether factors of its inputs may be moved into its matrices; not where the input is used as it is, too."""
+
+    begins_with_tokens: ClassVar[bool] = False
+    """Whether token embeddings begin the streams that it carries; else a layer does."""
 
     @property
     def least_onnxruntime(self) -> str:
@@ -106,6 +112,15 @@ class Component:
 
     def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
         """Its norms, and the shapes of their weights; ``norm``: the model's."""
+        return {}
+
+    @property
+    def embedded(self) -> int:
+        """How many numbers of an embedding of its own the layer takes for each token."""
+        return 0
+
+    def carries(self, hidden: int) -> Mapping[str, int]:
+        """The streams besides the residual one that later layers read, and their widths; layers may share one."""
         return {}
 
     def states(self, hidden: int) -> Shapes:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME, Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME, SECOND_STREAM, Modules, Pair, Shapes
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.tensor_layouts import Shape
@@ -79,6 +79,9 @@ class Mamba1(Mixer):
     def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
         sizes = {"dt_in": self.rank, "b": self.state, "c": self.state} if self.norm else {}
         return {f"{self.name}.{part}_norm": (self.norm, (size,)) for part, size in sizes.items() if self.norm}
+
+    def carries(self, hidden: int) -> Mapping[str, int]:
+        return {SECOND_STREAM: self.inner} if self.remembered else {}
 
     def states(self, hidden: int) -> Shapes:
         return {"conv": (self.width - 1, self.inner), "ssm": (self.state, self.inner)}

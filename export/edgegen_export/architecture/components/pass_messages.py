@@ -1,8 +1,9 @@
 """PassMessages: what a further pass over layers hears of the one before it."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
+from edgegen_export.architecture.components.block_residual import kept_stream
 from edgegen_export.architecture.components.component import Component, Modules, Shapes
 from edgegen_export.tensors.lazy import LazyTensor
 
@@ -33,6 +34,9 @@ class PassMessages(Component):
             return (f"messages.{name}.down",), (f"messages.{name}.forget", f"messages.{name}.gain")
 
         return tuple(modules for name in HEARERS for modules in of_hearer(name)) if self.heard else ()
+
+    def carries(self, hidden: int) -> Mapping[str, int]:
+        return {kept_stream(k): hidden for k in self.heard}
 
     def matrices(self, hidden: int) -> Shapes:
         shapes = {"down": (self.rank, 2 * hidden), "forget": (hidden, self.rank), "gain": (hidden, self.rank)}

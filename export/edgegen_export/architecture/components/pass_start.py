@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from edgegen_export.architecture.components.component import Component, Shapes
+from edgegen_export.architecture.components.component import SECOND_STREAM, Component, Shapes
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.tensor_layouts import Shape
 
@@ -21,6 +21,9 @@ class PassStart(Component):
     second: Literal["begins", "stays", "change", "copy"] | None = None
     normed: bool = True
     offset: bool = False
+
+    def carries(self, hidden: int) -> Mapping[str, int]:
+        return {SECOND_STREAM: hidden} if self.second else {}
 
     def around(self, hidden: int, layers: int) -> Shapes:
         return {"pass_offset": (hidden,)} if self.offset else {}

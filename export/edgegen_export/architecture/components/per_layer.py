@@ -27,6 +27,10 @@ class PerLayerEmbedding(Component):
     activation: Activation
 
     @property
+    def embedded(self) -> int:
+        return self.width
+
+    @property
     def products(self) -> tuple[Modules, ...]:
         return ("per_layer.gate",), ("per_layer.out",)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME, Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME, SECOND_STREAM, Modules, Pair, Shapes
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.tensor_layouts import Shape
@@ -103,6 +103,10 @@ class TimeMix(Mixer):
 
     def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
         return {f"{self.name}.norm": (Norm("layer", self.eps, bias=True), (self.channels,))}
+
+    def carries(self, hidden: int) -> Mapping[str, int]:
+        """The values of the first layer."""
+        return {SECOND_STREAM: self.channels}
 
     def states(self, hidden: int) -> Shapes:
         return {"time_shift": (1, hidden), "time": (self.heads, self.head_dim, self.head_dim)}
