@@ -9,7 +9,7 @@ from edgegen.errors import UnsupportedModelError
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.mlp import MLP
-from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.inert_keys import judge_unread
@@ -109,7 +109,7 @@ def _not_ternary(config: DecoderConfig) -> str:
     """What a ternary model would have to be; empty where ``config`` is one."""
     if not all(type(one) in (Attention, MLP) for layer in config.layers for one in layer.components):
         return "attention and MLPs alone"
-    if isinstance(config.positions, LearnedPositions):
+    if config.learned_positions:
         return "no table of positions"
     if any(columns % 4 for layer in config.layers for one in layer.components for columns in _columns(one, config)):
         return "sizes that 4 divides"

@@ -173,6 +173,14 @@ class DecoderConfig:
         return f"layers.{layer if itself else repeats}."
 
     @property
+    def learned_positions(self) -> LearnedPositions | None:
+        return self.positions if isinstance(self.positions, LearnedPositions) else None
+
+    @property
+    def alibi(self) -> Alibi | None:
+        return self.positions if isinstance(self.positions, Alibi) else None
+
+    @property
     def attentions(self) -> dict[int, Attention]:
         """The attention of the layers that have it, by layer."""
         return {i: layer.attention for i, layer in enumerate(self.layers) if layer.attention}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.config import Alibi, DecoderConfig, LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import every
 from edgegen_export.architecture.training_keys import judge_training_key
 
@@ -95,9 +95,9 @@ def _positions(value: object, meant: Meant) -> bool:
         case "rope_gptj":
             return bool(rotating) and all(rope.interleaved for rope in rotating)
         case "absolute":
-            return isinstance(meant.config.positions, LearnedPositions)
+            return meant.config.learned_positions is not None
         case "alibi":
-            return isinstance(meant.config.positions, Alibi)
+            return meant.config.alibi is not None
         case "none" | "nope":
             return not rotating and meant.config.positions is None
         case _:

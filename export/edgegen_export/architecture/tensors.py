@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from edgegen.model.ort_session import version_numbers
 from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME, Component, Modules
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig, LearnedPositions
+from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.architecture.tensor_layouts import Shape
 
 
@@ -40,8 +40,8 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
     required = {f"{name}.weight": shape for name, shape in matrices.items()} | numbers
-    if isinstance(config.positions, LearnedPositions):
-        required["positions.weight"] = (config.positions.rows, d)
+    if positions := config.learned_positions:
+        required["positions.weight"] = (positions.rows, d)
     optional = {f"{name}.bias": shape[:1] for name, shape in biased.items()}
     optional["head.bias"] = (config.vocab_size,)
     for name, (norm, shape) in decoder_norms(config).items():

@@ -10,7 +10,7 @@ from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.block_residual import BlockResidual
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
-from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
 from edgegen_export.graph.block_kinds import BLOCKS
 from edgegen_export.graph.block_residual import final_sum
@@ -34,7 +34,7 @@ def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: V
         x = linear(g, params.matrix("embed_in"), x)
     if config.embedding_norm:
         x = normalized(g, params, config.norm, x, "embed_norm")
-    if isinstance(config.positions, LearnedPositions):
+    if config.learned_positions:
         return Stream(x, rows(g, params.matrix("positions"), positions))
     if altup := config.extra(AltUp):
         with g.scope("altup"):

@@ -18,10 +18,8 @@ from edgegen.bundle.manifest import (
     SharedLayer,
 )
 from edgegen_export.architecture.components.attention import QueryScale
-from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
-from edgegen_export.architecture.components.relative_attention import RelativeAttention
-from edgegen_export.architecture.config import Alibi, DecoderConfig
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.alibi import alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
@@ -65,7 +63,7 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
                 present_key=f"present.{i}.key",
                 present_value=f"present.{i}.value",
                 layer=i if len(names) < config.num_layers or config.sources else None,
-                latent=isinstance(attentions[i], LatentAttention),
+                latent=attentions[i].latent,
             )
             for i, name in names.items()
         ),
@@ -169,7 +167,7 @@ def _build(
             parts = per_layer_inputs(g, params, config, own, of_table, added(g, stream))
     of_all = hidden is not None and not of_wanted
     skips = phase == "prefill" and not of_all and fused is None and not with_states
-    early = config.cached_until if skips and not isinstance(config.positions, Alibi) else config.num_layers
+    early = config.cached_until if skips and not config.alibi else config.num_layers
     step = replace(step, per_layer=_split(g, config, parts, 0, early))
     before = dict[int, Value]()
     for layer in range(config.num_layers):
@@ -265,18 +263,17 @@ def step_inputs(
         for rope, table in tables.items()
     }
     alibi = NONE
-    if isinstance(config.positions, Alibi):
+    if config.alibi:
         with g.scope("alibi"):
-            alibi = alibi_bias(g, config.positions, ids, next(iter(lengths.values())).total)
+            alibi = alibi_bias(g, config.alibi, ids, next(iter(lengths.values())).total)
     positions = g.input(GraphContract().position_ids, "int64", ["batch", "tokens"])
     scales = dict[QueryScale, Value]()
     for scale in dict.fromkeys(one.query_scale for one in config.attentions.values() if one.query_scale):
         with g.scope("query_scale"):
             scales[scale] = query_scale(g, scale, positions, config.max_positions)
     apart = dict[tuple[str, int], Value]()
-    relative = [own for own in config.attentions.values() if isinstance(own, RelativeAttention)]
-    for name, extent in dict.fromkeys((_class_name(own.window), own.extent) for own in relative):
-        if name in lengths:
+    for name, extent in dict.fromkeys((_class_name(one.window), one.farthest) for one in config.attentions.values()):
+        if extent and name in lengths:
             with g.scope("distances"):
                 apart[name, extent] = distances(g, ids, lengths[name], extent)
     return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scales, distances=apart)

@@ -27,8 +27,7 @@ from edgegen.options.engine import EngineOptions
 from edgegen.system import physical_cores
 from edgegen_export.architecture.components.assistant_input import AssistantInput
 from edgegen_export.architecture.components.draft_input import DraftInput
-from edgegen_export.architecture.components.relative_attention import RelativeAttention
-from edgegen_export.architecture.config import Alibi, DecoderConfig
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import components_of, decoder_tensors, matrices_around
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
 from edgegen_export.calibration.proposed_ids import proposed_ids
@@ -195,8 +194,8 @@ def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) 
 
 def _attention_bias(config: DecoderConfig) -> AttentionBias:
     """Return the biases that attention adds to its scores, as the graph will have them."""
-    relative = [one.heads for one in config.attentions.values() if isinstance(one, RelativeAttention)]
-    if relative or not isinstance(config.positions, Alibi):
+    relative = [one.heads for one in config.attentions.values() if one.farthest]
+    if relative or not config.alibi:
         return AttentionBias(max(relative, default=0), by_layer=True)
     return AttentionBias(max(one.heads for one in config.attentions.values()), by_layer=False)
 

@@ -77,6 +77,8 @@ class Attention(Component):
     sinks: bool = False
     sub_norm: Norm | None = None
 
+    latent: ClassVar[bool] = False
+    """Whether the KV cache keeps latents, which are both keys and values."""
     query_factors: ClassVar[str | None] = None
     """Trained numbers that rotated queries are multiplied with."""
 
@@ -103,6 +105,11 @@ class Attention(Component):
     def kept(self) -> int:
         """Numbers of a token that the KV cache keeps, if it is not another layer's."""
         return 2 * self.kv_width
+
+    @property
+    def farthest(self) -> int | None:
+        """The distance beyond which all keys are as far, where scores depend on distances."""
+        return None
 
     @property
     def takes_apart(self) -> bool:

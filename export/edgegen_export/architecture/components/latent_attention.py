@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.component import Modules, Pair, Shapes
@@ -36,6 +37,8 @@ class LatentAttention(Attention):
     """
 
     sizes: Latent = field(kw_only=True)
+
+    latent: ClassVar[bool] = True
 
     @property
     def rotated(self) -> int:

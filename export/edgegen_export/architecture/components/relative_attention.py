@@ -49,6 +49,10 @@ class RelativeAttention(Attention):
     limits: Limits | None = None
 
     @property
+    def farthest(self) -> int:
+        return self.extent
+
+    @property
     def sees_shifts(self) -> bool:
         return self.query_sinks or self.softcap is not None or self.sinks
 
