@@ -213,9 +213,10 @@ class DecoderConfig:
         """The experts of the first layer that has them."""
         return next((layer.experts for layer in self.layers if layer.experts), None)
 
-    def extra(self, kind: type[C]) -> C | None:
-        """The extra of this class in the first layer that has it."""
-        return next((one for layer in self.layers if (one := layer.extra(kind))), None)
+    def first(self, kind: type[C]) -> C | None:
+        """The component of this class in the first layer that has one."""
+        components = (one for layer in self.layers for one in layer.components)
+        return next((one for one in components if isinstance(one, kind)), None)
 
     def block_of(self, layer: int) -> Block:
         """The kind of block that a layer is."""

@@ -90,7 +90,7 @@ def with_delta_attention(
 def delta_tensors(config: DecoderConfig, module: str, names: Mapping[str, str]) -> TensorMap:
     """Return the tensors of Kimi delta attention; ``names``: of its matrices in the ``module``, and of the layer's
     output."""
-    net = next((own.mixer for own in config.layers if isinstance(own.mixer, KimiDeltaAttention)), None)
+    net = config.first(KimiDeltaAttention)
     channels = net.channels if net else 0
     ours = "layers.{i}.delta"
     found: dict[str | tuple[str, ...], str | TensorLayout] = {

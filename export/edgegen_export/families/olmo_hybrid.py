@@ -53,7 +53,7 @@ _PROJECTIONS = {"q": "q", "k": "k", "v": "v", "z": "g", "dt": "a", "beta": "b", 
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
-    net = next((own.mixer for own in config.layers if isinstance(own.mixer, GatedDeltaNet)), None)
+    net = config.first(GatedDeltaNet)
     sizes = (net.keys, net.keys, net.values) if net else (0, 0, 0)
     return {
         **OLMO2_TENSORS,

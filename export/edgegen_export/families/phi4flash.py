@@ -109,7 +109,8 @@ def tensors(config: DecoderConfig) -> TensorMap:
         if layer.attention:
             mixing = {**_PAIRS, **(_OWN_KEYS if layer.source is None else _OTHERS_KEYS)}
         else:
-            mixing = _MEMORY if isinstance(layer.mixer, GatedMemory) else _MAMBA
+            assert layer.mixer, "a layer has attention or a mixer"
+            mixing = {Mamba1.name: _MAMBA, GatedMemory.name: _MEMORY}[layer.mixer.name]
         found = {**found, **of_layer({**_EVERY, **mixing}, i, f"layers.{i}")}
     return found
 

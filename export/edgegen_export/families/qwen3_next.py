@@ -23,7 +23,8 @@ def read_qwen3_next(read: ConfigReader) -> DecoderConfig:
 def tensors(config: DecoderConfig) -> TensorMap:
     """Return the tensors of Qwen3.5, but with the projections of a gated delta net fused key head by key head."""
     ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
-    key_heads = next((own.mixer.key_heads for own in config.layers if isinstance(own.mixer, GatedDeltaNet)), 1)
+    net = config.first(GatedDeltaNet)
+    key_heads = net.key_heads if net else 1
     fused = {("q", "k", "v", "z"): "in_proj_qkvz", ("beta", "dt"): "in_proj_ba"}
     beside = {name: stored for name, stored in qwen3_5.tensors(config).items() if not _replaced(name)}
     return {

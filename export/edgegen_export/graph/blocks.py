@@ -36,7 +36,7 @@ def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: V
         x = normalized(g, params, config.norm, x, "embed_norm")
     if config.learned_positions:
         return Stream(x, rows(g, params.matrix("positions"), positions))
-    if altup := config.extra(AltUp):
+    if altup := config.first(AltUp):
         with g.scope("altup"):
             x, *others = first_streams(g, params, config, altup, x)
         return Stream(x, others=tuple(others))
@@ -89,7 +89,7 @@ def _block(layer: LayerGraph, stream: Stream) -> Stream:
 
 def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream) -> Value:
     """The stream after the last layer, or all of them together, normalized: [b, t, d]."""
-    if altup := config.extra(AltUp):
+    if altup := config.first(AltUp):
         with g.scope("altup"):
             stream = Stream(merged(g, params, config, altup, (added(g, stream), *stream.others)))
     if blocks := config.layers[-1].extra(BlockResidual):

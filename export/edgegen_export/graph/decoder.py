@@ -161,7 +161,7 @@ def _build(
     with g.scope("embed"):
         stream = embedding(g, params, config, ids, step.positions)
     parts = NONE
-    if own := config.extra(PerLayerEmbedding):
+    if own := config.first(PerLayerEmbedding):
         with g.scope("per_layer"):
             of_table = table_rows(g, config, own, ids)
             parts = per_layer_inputs(g, params, config, own, of_table, added(g, stream))
@@ -209,7 +209,7 @@ def _split(
     g: GraphBuilder, config: DecoderConfig, parts: Value, first: int, last: int, wanted: Value = NONE
 ) -> dict[int, Value]:
     """What the layers from ``first`` to ``last`` take of their own embeddings, of the ``wanted`` tokens."""
-    own = config.extra(PerLayerEmbedding)
+    own = config.first(PerLayerEmbedding)
     if own is None or first == last:
         return {}
     width = own.width

@@ -151,7 +151,7 @@ class LayerwiseModel:
         stream = embedding(g, params, self._config, numbers, g.input("at", "int64", shape))
         x = added(g, stream)
         columns = [x, *stream.others]
-        if own := self._config.extra(PerLayerEmbedding):
+        if own := self._config.first(PerLayerEmbedding):
             columns.append(per_layer_inputs(g, params, self._config, own, numbers, x))
         x = g.op.Concat(*columns, axis=2) if columns[1:] else x
         run = _Graph(g, x, params)

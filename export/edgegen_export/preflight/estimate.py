@@ -203,9 +203,9 @@ def _attention_bias(config: DecoderConfig) -> AttentionBias:
 def _head_bytes(head: DecoderConfig, scheme: Scheme) -> int:
     """Weights of what proposes further tokens, beside the embedding and the head of the model: it is not calibrated,
     and what is around its layers has 8 bits at least."""
-    shared = () if head.extra(AssistantInput) else _EMBEDDINGS  # an assistant of Gemma 4 has a head of its own
+    shared = () if head.first(AssistantInput) else _EMBEDDINGS  # an assistant of Gemma 4 has a head of its own
     own = {name: shape for name, shape in _matrices(head).items() if name not in shared}
-    if head.extra(DraftInput) and (proposed := proposed_ids(head.vocab_size, ())) is not None:
+    if head.first(DraftInput) and (proposed := proposed_ids(head.vocab_size, ())) is not None:
         own["proposed"] = len(proposed), head.hidden_size
     around = {name: own.pop(name) for modules in matrices_around(head) for name in modules}
     least: Scheme = "int8" if ROUNDED[scheme].linear.bits < EIGHT_BITS.bits else scheme

@@ -48,7 +48,7 @@ class BoundAssistant:
 
     @property
     def own(self) -> AssistantInput:
-        found = self.config.extra(AssistantInput)
+        found = self.config.first(AssistantInput)
         assert found, "the first layer of an assistant has such an input"
         return found
 

@@ -37,7 +37,7 @@ class BoundEagle:
 
     @property
     def own(self) -> EagleInput:
-        found = self.config.extra(EagleInput)
+        found = self.config.first(EagleInput)
         assert found, "the layer of a draft has such an input"
         return found
 

@@ -36,7 +36,7 @@ class Gemma4Assistant:
 
     @property
     def own(self) -> AssistantInput:
-        found = self.decoder.extra(AssistantInput)
+        found = self.decoder.first(AssistantInput)
         assert found, "the first layer of an assistant has such an input"
         return found
 
