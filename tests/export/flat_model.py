@@ -4,10 +4,9 @@ It knows nothing of components: :meth:`Model.config` is the only place that does
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from edgegen_export.architecture.components.altup import AltUp
-from edgegen_export.architecture.components.attention import Attention, QKNorm, QueryScale
+from edgegen_export.architecture.components.attention import Attention, Gate, QKNorm, QueryScale
 from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.mlp import MLP, Activation
@@ -71,7 +70,7 @@ class Model:
     final_norm: bool = True
     clip_qkv: float | None = None
     sinks: bool = False
-    gate: Literal["by_channel", "by_head"] | None = None
+    gate: Gate | None = None
     sub_norm: Norm | None = None
     attention_softcap: float | None = None
     logit_softcap: float | None = None

@@ -4,6 +4,7 @@ in the last layer of each group, with experts after the first layers, routed as 
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import Gate
 from edgegen_export.architecture.components.kimi_delta_attention import KimiDeltaAttention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
@@ -26,7 +27,7 @@ def read_bailing_hybrid(read: ConfigReader) -> DecoderConfig:
     config = read_latent(read, interleaved=True, whole=_rotated_share_of(read))
     _refuse_others(read)
     read.agree("rotary_dim", read.get("qk_rope_head_dim", int, 0), "qk_rope_head_dim")
-    config = config.each_attention(lambda own: replace(own, gate="by_head"))
+    config = config.each_attention(lambda own: replace(own, gate=Gate("head")))
     bound = None
     if read.flag("kda_safe_gate"):
         bound = read.number("kda_lower_bound")

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention, QKNorm
+from edgegen_export.architecture.components.attention import Attention, Gate, QKNorm
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.normalized import (
     HeadScale,
@@ -59,7 +59,7 @@ def _normalized(read: ConfigReader, config: DecoderConfig, layer: Layer) -> Laye
         window=own.window,
         rope=own.rope,
         qk_norm=QKNorm(unit_norm(own.head_dim), over="head", after_rotation=True),
-        gate="by_channel",
+        gate=Gate("channel"),
         sub_norm=unit_norm(own.width),
         query_factor=own.head_dim**0.5 / stored,
         gate_factor=hidden**0.25 / stored,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import Gate
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.config import DecoderConfig
@@ -28,7 +29,7 @@ def read_hrm_text(read: ConfigReader) -> DecoderConfig:
         )
     read.ignore("L_bp_cycles")  # of training
     read.refuse("num_key_value_heads", (config.attention.heads,), "every query head has keys and values of its own")
-    config = config.each_attention(lambda own: replace(own, kv_heads=own.heads, gate="by_channel"))
+    config = config.each_attention(lambda own: replace(own, kv_heads=own.heads, gate=Gate("channel")))
     passes = ([*range(stack)] * low + [*range(stack, 2 * stack)]) * high
     scale = read.optional("embedding_scale", float)
     return in_passes(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import Gate
 from edgegen_export.architecture.components.block_residual import BlockResidual
 from edgegen_export.architecture.components.experts import Experts, Routing, SwiGLU
 from edgegen_export.architecture.components.norm import Norm
@@ -90,7 +91,7 @@ def _read_layers(read: ConfigReader) -> DecoderConfig:
     limits = Limits(read.above_zero("qk_l2_clip_threshold"), read.above_zero("rel_l2_clip_threshold"))
 
     def attention(own: RelativeAttention) -> RelativeAttention:
-        own = replace(own, limits=limits, gate="by_channel", value_norm=True, query_sinks=True, even=True)
+        own = replace(own, limits=limits, gate=Gate("channel"), value_norm=True, query_sinks=True, even=True)
         return replace(own, dynamic=own.window is None, apart=own.window is None)
 
     layers = read.count("num_hidden_layers")

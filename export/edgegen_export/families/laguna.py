@@ -3,10 +3,9 @@ sigmoids and chosen with a bias of each."""
 
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention, QKNorm
+from edgegen_export.architecture.components.attention import Attention, Gate, QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -29,7 +28,7 @@ def read_laguna(read: ConfigReader) -> DecoderConfig:
     config = sliding(rotating(config, local, windowed), read_window(read), windowed)
     config = with_qk_norm(_with_heads(read, config), QKNorm(config.norm, over="head"))
     gate = _gate(read)
-    config = config.each_attention(lambda own: replace(own, gate=gate, softplus=True))
+    config = config.each_attention(lambda own: replace(own, gate=gate))
     read.refuse("moe_apply_router_weight_on_input", (False,), "experts are weighed by what they give")
     sparse = read_mlp_types(read, config.num_layers, range(1, config.num_layers))
     if not sparse:
@@ -65,9 +64,9 @@ def _with_count(own: Attention, count: int) -> Attention:
     return replace(own, heads=count)
 
 
-def _gate(read: ConfigReader) -> Literal["by_channel", "by_head"]:
+def _gate(read: ConfigReader) -> Gate:
     read.refuse("gating", (True, "per-head", "per-element"), "gates are per-head or per-element")
-    return "by_channel" if read.value("gating") == "per-element" else "by_head"
+    return Gate("channel" if read.value("gating") == "per-element" else "head", softplus=True)
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.components.attention import Gate
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
@@ -38,7 +39,7 @@ def read_lfm3(read: ConfigReader) -> DecoderConfig:
         _whole_heads(read, config, own)
     config = with_convolutions(read, config, [kind == "conv" for kind in kinds])
     if read.flag("use_attention_gate"):
-        config = config.each_attention(lambda own: replace(own, gate="by_head"))
+        config = config.each_attention(lambda own: replace(own, gate=Gate("head")))
     return replace(config, block="sandwich" if read.flag("use_sandwich_norm") else "sequential")
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.attention import Gate, QKNorm
 from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -45,7 +45,7 @@ def read_qwen3_5(read: ConfigReader) -> DecoderConfig:
     read.ignore("mamba_ssm_dtype")  # states are float32
     config = replace(config, norm=replace(config.norm, offset=1.0))
     qk_norm = QKNorm(config.norm, over="head")
-    config = config.each_attention(lambda own: replace(own, gate="by_channel", qk_norm=qk_norm))
+    config = config.each_attention(lambda own: replace(own, gate=Gate("channel"), qk_norm=qk_norm))
     recurrent = read.per_layer("layer_types", NET_KINDS, config.num_layers)
     interval = read.positive("full_attention_interval")
     if recurrent is None:

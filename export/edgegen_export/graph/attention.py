@@ -11,11 +11,12 @@ import numpy as np
 from edgegen.bundle.manifest import KVLayer
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mixed_attention import MixedAttention
-from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
+from edgegen_export.graph.builder import NONE, AttributeValue, Value, trimmed
+from edgegen_export.graph.gate import gated
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mamba2 import negative_softplus
-from edgegen_export.graph.reductions import total
-from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
+from edgegen_export.graph.mixed_attention import with_earlier
+from edgegen_export.graph.qk_norm import head_norm
+from edgegen_export.graph.stream import Stream, norm_of_groups
 
 ROTARY_STEP = 16
 """GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
@@ -39,17 +40,17 @@ def softmax_attention(layer: LayerGraph, attention: Attention, inputs: tuple[Val
 def attended(layer: LayerGraph, attention: Attention, packed: Value, read: Reading | None = None) -> Stream:
     """The output of attention; ``packed`` [b, t, channels]: what is projected of its input; ``read``: how queries read
     the KV cache, where that is not by :func:`cached_attention` alone."""
-    g, gate = layer.g, NONE
-    if attention.gate:
-        widths = g.axes(sum(_widths(attention)), attention.gates)
-        packed, gate = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
+    g, opening = layer.g, NONE
+    for (channels,) in attention.gates.values():
+        widths = g.axes(sum(_widths(attention)), channels)
+        packed, opening = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
     if attention.clip is not None:
         limit = np.array(attention.clip, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
     query, key, value = _prepared(layer, attention, packed)
     result = read(query, key, value) if read else _read(layer, attention, query, key, value)
-    if gate:
-        result = gated(g, attention, result, gate, attention.head_dim)
+    if attention.gate:
+        result = gated(g, attention.gate, result, opening, attention.heads, attention.head_dim)
     if attention.sub_norm:
         result = layer.normalized(result, "attn.sub_norm", attention.sub_norm)
     return layer.output(result, "attn.o")
@@ -123,7 +124,7 @@ def _read(layer: LayerGraph, attention: Attention, query: Value, key: Value, val
     whole, read = replace(attention, window=None, source=mixed.source), (query, *layer.step.kept[mixed.source])
     earlier = cached_attention(layer, whole, read, others[0], rotates=rotates)
     rotated = _rotated(layer, attention, query, attention.heads) if rotates else query
-    return _mixed(layer, mixed, rotated, (earlier, result))
+    return with_earlier(layer, mixed, rotated, (earlier, result))
 
 
 def _rotates_inside(attention: Attention) -> bool:
@@ -188,43 +189,3 @@ def _rotated(layer: LayerGraph, attention: Attention, x: Value, heads: int) -> V
     interleaved = int(rope.interleaved)
     positions = layer.step.positions
     return layer.g.ms.RotaryEmbedding(x, positions, cos, sin, num_heads=heads, interleaved=interleaved, **partial)
-
-
-def _mixed(layer: LayerGraph, mixed: MixedAttention, query: Value, read: tuple[Value, Value]) -> Value:
-    """What rotated queries [b, t, h · head_dim] have read of an earlier layer's keys and values, and of their own."""
-    g = layer.g
-    by_head = g.axes(0, 0, mixed.heads, mixed.head_dim)
-    weight, bias = (layer.weight(f"mix.{name}") for name in ("weight", "bias"))
-    logit = total(g, g.op.Mul(g.op.Reshape(query, by_head), weight), mixed.head_dim)
-    gate = g.op.Sigmoid(g.op.Add(logit, g.op.Unsqueeze(bias, g.axes(-1))))
-    earlier, later = (g.op.Reshape(x, by_head) for x in read)
-    result = g.op.Add(later, g.op.Mul(gate, g.op.Sub(earlier, later)))
-    return g.op.Reshape(result, g.axes(0, 0, mixed.heads * mixed.head_dim))
-
-
-def gated(g: GraphBuilder, attention: Attention, result: Value, gate: Value, size: int) -> Value:
-    """``result`` [b, t, h · size] times the opening of the ``gate`` of each channel, or of each head, [b, t, h]."""
-    opening = g.op.Neg(negative_softplus(g, gate)) if attention.softplus else g.op.Sigmoid(gate)
-    if attention.gate == "by_channel":
-        return g.op.Mul(result, opening)
-    heads = attention.heads
-    by_head = g.op.Reshape(result, g.axes(0, 0, heads, size))
-    return g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(opening, g.axes(-1))), g.axes(0, 0, heads * size))
-
-
-def head_norm(layer: LayerGraph, attention: Attention, name: str, x: Value) -> Value:
-    """x [b, t, heads · head_dim], queries (``q``) or keys (``k``), with their norm."""
-    g, qk_norm, head_dim, module = layer.g, attention.qk_norm, attention.head_dim, f"attn.{name}_norm"
-    assert qk_norm, "queries and keys have a norm"
-    if qk_norm.over == "all":
-        return layer.normalized(x, module, qk_norm.norm)
-    heads = {"q": attention.heads, "k": attention.kv_heads}[name]
-    split = g.op.Reshape(x, g.axes(0, 0, heads, head_dim))
-    if qk_norm.over == "head":
-        result = layer.normalized(split, module, qk_norm.norm)
-    else:
-        plain = norm_operator(g, qk_norm.norm, split, g.constant(np.ones(head_dim, np.float32)))
-        result = g.op.Mul(plain, layer.weight(f"{module}.weight"))
-        if bias := layer.params.bias(f"{layer.name}.{module}"):
-            result = g.op.Add(result, g.weight(bias))
-    return g.op.Reshape(result, g.axes(0, 0, heads * head_dim))

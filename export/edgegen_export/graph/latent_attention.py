@@ -5,8 +5,9 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, n = b · t
 """
 
 from edgegen_export.architecture.components.latent_attention import LatentAttention
-from edgegen_export.graph.attention import cached_attention, gated
+from edgegen_export.graph.attention import cached_attention
 from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.gate import gated
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import of_each_head
 from edgegen_export.graph.stream import Stream
@@ -45,7 +46,7 @@ def latent_attention(layer: LayerGraph, attention: LatentAttention, inputs: tupl
     by_head = g.op.Reshape(read, g.axes(-1, heads, head_dim))
     latents = g.op.Slice(by_head, g.axes(rotated), g.axes(head_dim), g.axes(2))
     values = whole(_of_heads(layer, "attn.v_b", heads, latents, transposed=False), sizes.value)
-    values = gated(g, attention, values, parts[-1], sizes.value) if attention.gate else values
+    values = gated(g, attention.gate, values, parts[-1], heads, sizes.value) if attention.gate else values
     return layer.output(values, "attn.o")
 
 

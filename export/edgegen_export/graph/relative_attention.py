@@ -20,11 +20,13 @@ from edgegen_export.architecture.components.relative_attention import (
     VALUE_CONV,
     RelativeAttention,
 )
-from edgegen_export.graph.attention import cached_attention, gated, head_norm
+from edgegen_export.graph.attention import cached_attention
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.gate import gated
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FloatMatrix
+from edgegen_export.graph.qk_norm import head_norm
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.short_conv import convolved, shifted, with_last_tokens
 from edgegen_export.graph.step_inputs import CacheLengths
@@ -63,7 +65,8 @@ def relative_attention(layer: LayerGraph, attention: RelativeAttention, inputs: 
     bias = _bias(layer, attention, relative, parts.get("sink", NONE), apart)
     sinks = g.constant(np.zeros(heads, np.float32)) if attention.query_sinks else NONE
     read = cached_attention(layer, attention, (query, key, value), cache, bias=bias, sinks=sinks)
-    return layer.output(gated(g, attention, read, parts["gate"], head_dim) if attention.gate else read, "attn.o")
+    read = gated(g, attention.gate, read, parts["gate"], heads, head_dim) if attention.gate else read
+    return layer.output(read, "attn.o")
 
 
 def _projected(layer: LayerGraph, attention: RelativeAttention, inputs: tuple[Value, ...]) -> dict[str, Value]:

@@ -45,6 +45,15 @@ class QueryScale:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """What attention reads is multiplied with the sigmoid of a gate, projected like the queries, one number for each
+    channel or for each head; ``softplus``: with ``log(1 + exp(gate))`` instead."""
+
+    by: Literal["channel", "head"]
+    softplus: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Attention(Component):
     """Causal attention of ``heads`` queries over ``kv_heads`` keys and values, each of ``head_dim`` numbers.
 
@@ -52,9 +61,8 @@ class Attention(Component):
     position, or None for full attention; ``rope``: rotation of queries and keys, or None. ``source``: an earlier layer,
     whose keys and values it reads instead of its own. ``value_is_key``: values are what the key projection gives,
     before its norm and rotation. ``value_norm``: each head of the values is divided by its root mean square, with the
-    epsilon of the model's norm. ``gate``: what attention reads is multiplied with the sigmoid of a gate, projected like
-    the queries, one number for each channel or for each head; ``softplus``: with ``log(1 + exp(gate))`` instead.
-    ``clip``: limit to which q, k and v are clamped. ``softcap``: scores are ``softcap · tanh(score / softcap)``.
+    epsilon of the model's norm. ``clip``: limit to which q, k and v are clamped. ``softcap``: scores are ``softcap ·
+    tanh(score / softcap)``.
     ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
     ``sub_norm``: what attention reads is normalized, all heads together, before the output projection.
     """
@@ -70,8 +78,7 @@ class Attention(Component):
     qk_norm: QKNorm | None = None
     value_norm: bool = False
     query_scale: QueryScale | None = None
-    gate: Literal["by_channel", "by_head"] | None = None
-    softplus: bool = False
+    gate: Gate | None = None
     clip: float | None = None
     softcap: float | None = None
     sinks: bool = False
@@ -123,16 +130,16 @@ class Attention(Component):
         return self.softcap is not None or self.sinks
 
     @property
-    def gates(self) -> int:
-        """Channels of the gate."""
-        return {None: 0, "by_head": self.heads, "by_channel": self.width}[self.gate]
+    def gates(self) -> Shapes:
+        """The channels of the gate, if it has one."""
+        return {"gate": ({"head": self.heads, "channel": self.width}[self.gate.by],)} if self.gate else {}
 
     @property
     def projected(self) -> Shapes:
         """The channels of what is projected of the sublayer's input, in the order in which the graph fuses it."""
         keys = {} if self.source is not None else {"k": (self.kv_width,)}
         values = {} if self.source is not None or self.value_is_key else {"v": (self.kv_width,)}
-        return {"q": (self.width,), **keys, **values, **({"gate": (self.gates,)} if self.gate else {})}
+        return {"q": (self.width,), **keys, **values, **self.gates}
 
     @property
     def inputs(self) -> Modules:

@@ -62,8 +62,7 @@ class LatentAttention(Attention):
     @property
     def projected(self) -> Shapes:
         queries = self.queries if self.sizes.query_rank is None else {"q_a": (self.sizes.query_rank,)}
-        gate = {"gate": (self.gates,)} if self.gate else {}
-        return {**queries, "latent": (self.sizes.rank,), "k_rotated": (self.rotated,), **gate}
+        return {**queries, "latent": (self.sizes.rank,), "k_rotated": (self.rotated,), **self.gates}
 
     @property
     def made_of_query(self) -> Modules:

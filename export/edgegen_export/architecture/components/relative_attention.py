@@ -59,9 +59,8 @@ class RelativeAttention(Attention):
     @property
     def of_queries(self) -> Shapes:
         """What is projected of the queries' input, and how many channels each has."""
-        found = {"q": (self.width,), "relative": (self.heads * self.rank,)}
-        found |= {"gate": (self.gates,)} if self.gate else {}
-        return found | ({"sink": (self.heads,)} if self.query_sinks else {})
+        sinks = {"sink": (self.heads,)} if self.query_sinks else {}
+        return {"q": (self.width,), "relative": (self.heads * self.rank,), **self.gates, **sinks}
 
     def of_keys(self, name: str) -> Shapes:
         """What is projected of the input of keys, or of values: ``k`` or ``v``."""
