@@ -1,14 +1,13 @@
 """AltUp: several residual streams."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from edgegen_export.architecture.components.component import Component, Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import Component, Modules, Norms, Pair, Shapes, Tensors
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.tensors.lazy import LazyTensor
 
 
@@ -67,13 +66,13 @@ class AltUp(Component):
             **({"altup.scale.weight": (hidden,)} if self.scaled else {}),
         }
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"altup.norm": (norm, (hidden,))}
 
     def around(self, hidden: int, layers: int) -> Shapes:
         return dict.fromkeys((*self.first, *self.last), (hidden, hidden))
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The division by the width in the router, the limit in the numbers of the correction."""
         router, correct = f"{layer}altup.router.weight", f"{layer}altup.correct.weight"
         tensors[router] = tensors[router].affine(1 / hidden)

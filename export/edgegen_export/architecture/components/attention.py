@@ -1,6 +1,5 @@
 """Attention: softmax attention over a KV cache, and all that happens to queries, keys and values before it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -9,6 +8,7 @@ from edgegen_export.architecture.components.component import (
     WINDOWS,
     Component,
     Modules,
+    Norms,
     Pair,
     Shapes,
 )
@@ -173,7 +173,7 @@ class Attention(Component):
     def numbers(self, hidden: int) -> Shapes:
         return {"attn.sinks": (self.heads,)} if self.sinks else {}
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         found = {"attn.sub_norm": (self.sub_norm, (self.width,))} if self.sub_norm else {}
         if self.qk_norm is None:
             return found

@@ -1,11 +1,10 @@
 """BlockResidual: sublayers that take what they attend to of the sums of earlier layers."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgegen_export.architecture.components.component import Component, Shapes
-from edgegen_export.tensors.lazy import LazyTensor
+from edgegen_export.architecture.components.component import Component, Shapes, Tensors
 
 ATTENTION_QUERIES, MLP_QUERY, FINAL_QUERY = "attn_queries", "mlp_query", "final_query"
 
@@ -48,7 +47,7 @@ class BlockResidual(Component):
         attention = {ATTENTION_QUERIES: (self.queries, hidden)} if self.queries else {}
         return {**attention, MLP_QUERY: (1, hidden)}
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The root in the queries."""
         for name in self.numbers(hidden):
             tensors[f"{layer}{name}"] = tensors[f"{layer}{name}"].affine(hidden**-0.5)
@@ -56,6 +55,6 @@ class BlockResidual(Component):
     def around(self, hidden: int, layers: int) -> Shapes:
         return {FINAL_QUERY: (1, hidden)}
 
-    def fold_around(self, tensors: MutableMapping[str, LazyTensor]) -> None:
+    def fold_around(self, tensors: Tensors) -> None:
         weight = tensors[f"{FINAL_QUERY}.weight"]
         tensors[f"{FINAL_QUERY}.weight"] = weight.affine(weight.shape[-1] ** -0.5)

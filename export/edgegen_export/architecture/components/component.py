@@ -13,6 +13,9 @@ from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.tensors.lazy import LazyTensor
 
 Shapes = Mapping[str, Shape]
+Norms = Mapping[str, tuple[Norm, Shape]]
+"""What each norm computes, and the shape of its weight."""
+Tensors = MutableMapping[str, LazyTensor]
 Modules = tuple[str, ...]
 """Matrices that take the same input, and are fused into one."""
 
@@ -110,7 +113,7 @@ class Component:
         multiplied with."""
         return {}
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         """Its norms, and the shapes of their weights; ``norm``: the model's."""
         return {}
 
@@ -127,7 +130,7 @@ class Component:
         """What it keeps for each sequence, of a fixed size, in float32."""
         return {}
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """Bring its ``tensors`` into the form that the graph takes; ``layer``: the layer's name and a dot."""
 
     def around(self, hidden: int, layers: int) -> Shapes:
@@ -139,15 +142,15 @@ class Component:
         """Those of them that are no tables, fused as the graph fuses them."""
         return ()
 
-    def norms_around(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms_around(self, norm: Norm, hidden: int) -> Norms:
         """Its norms outside of the layers."""
         return {}
 
-    def fold_around(self, tensors: MutableMapping[str, LazyTensor]) -> None:
+    def fold_around(self, tensors: Tensors) -> None:
         """Bring its tensors outside of the layers into the form that the graph takes."""
 
 
-def scale(tensors: MutableMapping[str, LazyTensor], modules: Modules, factor: float) -> None:
+def scale(tensors: Tensors, modules: Modules, factor: float) -> None:
     """Multiply weights and biases of ``modules``, as far as they exist."""
     for name in (f"{module}.{kind}" for module in modules for kind in ("weight", "bias")):
         if name in tensors:

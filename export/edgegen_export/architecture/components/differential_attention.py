@@ -1,14 +1,12 @@
 """DifferentialAttention: what one query of a pair reads, less a part of what the other one reads."""
 
-from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.component import Pair, Shapes
+from edgegen_export.architecture.components.component import Norms, Pair, Shapes, Tensors
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.tensors.lazy import LazyTensor
 
 _RATES = tuple(f"attn.rate_{name}" for name in ("q1", "k1", "q2", "k2"))
@@ -44,10 +42,10 @@ class DifferentialAttention(Attention):
     def numbers(self, hidden: int) -> Shapes:
         return dict.fromkeys(_RATES, (self.size,))
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"attn.pair_norm": (self.pair_norm, (self.head_dim,))}
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The rate as it is multiplied."""
         q1, k1, q2, k2 = (tensors.pop(f"{layer}{name}").read() for name in _RATES)
         rate = np.exp(np.sum(q1 * k1)) - np.exp(np.sum(q2 * k2)) + self.initial

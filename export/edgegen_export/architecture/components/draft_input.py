@@ -1,11 +1,9 @@
 """DraftInput: what the first layer of a multi-token prediction head takes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgegen_export.architecture.components.component import Component, Modules, Shapes
+from edgegen_export.architecture.components.component import Component, Modules, Norms, Shapes
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +24,5 @@ class DraftInput(Component):
     def products_around(self) -> tuple[Modules, ...]:
         return (("draft_in",),)
 
-    def norms_around(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms_around(self, norm: Norm, hidden: int) -> Norms:
         return dict.fromkeys(("draft_embed_norm", "draft_hidden_norm"), (norm, (hidden,)))

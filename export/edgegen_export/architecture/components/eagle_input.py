@@ -1,12 +1,10 @@
 """EagleInput: what the layer of an EAGLE-3 draft takes, and gives its logits by (Li et al. 2025, arXiv:2503.01840)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.component import Component, Modules, Shapes
+from edgegen_export.architecture.components.component import Component, Modules, Norms, Shapes
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +35,5 @@ class EagleInput(Component):
     def products_around(self) -> tuple[Modules, ...]:
         return (("draft_fuse",),)
 
-    def norms_around(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms_around(self, norm: Norm, hidden: int) -> Norms:
         return {"draft_hidden_norm": (norm, (hidden,))}

@@ -1,14 +1,20 @@
 """Experts: a mixture of experts in place of an MLP."""
 
-from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from edgegen_export.architecture.components.component import FUSED_EXPERTS, Component, Modules, Shapes, scale
+from edgegen_export.architecture.components.component import (
+    FUSED_EXPERTS,
+    Component,
+    Modules,
+    Norms,
+    Shapes,
+    Tensors,
+    scale,
+)
 from edgegen_export.architecture.components.mlp import Activation, mlp_inputs, mlp_matrices
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.tensors.lazy import LazyTensor
 
 CHOICE_BIAS = "mlp.router.choice_bias"
 """The numbers that are added to the scores of experts for the choice."""
@@ -135,11 +141,11 @@ class Experts(Component):
         found |= {CHOICE_BIAS: (self.count,)} if self.routing.choice_bias else {}
         return found | ({EXPERT_SCALES: (self.count,)} if self.routing.expert_scales else {})
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         names = ("router_norm", "expert_norm", "shared_post_norm", "expert_post_norm") if self.own_norms else ()
         return dict.fromkeys(names, (norm, (hidden,)))
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The routing's scaling in the experts, the shared one's in it."""
         scale(tensors, (f"{layer}mlp.down",), self.routing.scaling)
         shared = self.routing.scaling if self.routing.shared else self.shared_scaling

@@ -1,16 +1,13 @@
 """GatedDeltaNet: linear attention with the gated delta rule."""
 
-from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from edgegen_export.architecture.components.component import Shapes
+from edgegen_export.architecture.components.component import Norms, Shapes, Tensors
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.tensors.lazy import LazyTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class GatedDeltaNet(Mixer):
     def numbers(self, hidden: int) -> Shapes:
         return self.named(dict.fromkeys(self.trained, (self.value_heads,)))
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"delta.norm": (Norm("rms", self.eps), (self.value_dim,))}
 
     def states(self, hidden: int) -> Shapes:
@@ -71,7 +68,7 @@ class GatedDeltaNet(Mixer):
             "delta": (self.value_heads, self.key_dim, self.value_dim),
         }
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The rate instead of its logarithm, a weight of the norm for each channel."""
         rate, weight = f"{layer}delta.rate", f"{layer}delta.norm.weight"
         tensors[rate] = tensors[rate].mapped(np.exp)

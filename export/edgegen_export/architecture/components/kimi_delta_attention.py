@@ -1,16 +1,14 @@
 """KimiDeltaAttention: linear attention with the delta rule, every channel of whose keys decays by itself."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from edgegen_export.architecture.components.component import Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import Modules, Norms, Pair, Shapes, Tensors
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.tensors.lazy import LazyTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class KimiDeltaAttention(Mixer):
     def numbers(self, hidden: int) -> Shapes:
         return self.named({"dt_offset": (self.channels,), "rate": (self.heads,)})
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {f"{self.name}.norm": (Norm("rms", self.eps), (self.head_dim,))}
 
     def states(self, hidden: int) -> Shapes:
@@ -85,7 +83,7 @@ class KimiDeltaAttention(Mixer):
             "delta": (self.heads, self.head_dim, self.head_dim),
         }
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The rate of each channel instead of the logarithm of a head's, a weight of the norm for each channel."""
         rate, weight = f"{layer}{self.name}.rate", f"{layer}{self.name}.norm.weight"
         tensors[rate] = tensors[rate].mapped(np.exp).reordered(np.repeat(np.arange(self.heads), self.head_dim))

@@ -1,13 +1,11 @@
 """LatentAttention: multi-head latent attention, which keeps of a token a few numbers for all heads together."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.component import Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import Modules, Norms, Pair, Shapes
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class LatentAttention(Attention):
             "attn.v_b.weight": (self.heads * own.value, own.rank),
         }
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         own = self.sizes
         queries = {} if own.query_rank is None else {"attn.q_a_norm": (own.norm, (own.query_rank,))}
         return {**queries, "attn.latent_norm": (own.norm, (own.rank,))}

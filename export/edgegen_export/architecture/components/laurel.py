@@ -1,12 +1,10 @@
 """Laurel: a learned residual of low rank."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgegen_export.architecture.components.component import Component, Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import Component, Modules, Norms, Pair, Shapes
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,5 +27,5 @@ class Laurel(Component):
     def matrices(self, hidden: int) -> Shapes:
         return {"laurel.left": (self.rank, hidden), "laurel.right": (hidden, self.rank)}
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"laurel.norm": (norm, (hidden,))}

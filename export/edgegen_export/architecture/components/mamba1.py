@@ -1,16 +1,22 @@
 """Mamba1: a state space mixer whose every channel decays by itself."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME, SECOND_STREAM, Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import (
+    LEAST_ONNXRUNTIME,
+    SECOND_STREAM,
+    Modules,
+    Norms,
+    Pair,
+    Shapes,
+    Tensors,
+)
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.tensors.lazy import LazyTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ class Mamba1(Mixer):
     def numbers(self, hidden: int) -> Shapes:
         return self.named({"rate": (self.inner, self.state), "skip": (self.inner,)})
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         sizes = {"dt_in": self.rank, "b": self.state, "c": self.state} if self.norm else {}
         return {f"{self.name}.{part}_norm": (self.norm, (size,)) for part, size in sizes.items() if self.norm}
 
@@ -86,7 +92,7 @@ class Mamba1(Mixer):
     def states(self, hidden: int) -> Shapes:
         return {"conv": (self.width - 1, self.inner), "ssm": (self.state, self.inner)}
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The rate instead of its logarithm, negated, by number and channel."""
         rate = f"{layer}{self.name}.rate"
         tensors[rate] = tensors[rate].mapped(lambda logarithms: -np.exp(logarithms)).transposed()

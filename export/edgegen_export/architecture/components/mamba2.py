@@ -1,16 +1,13 @@
 """Mamba2: a state space mixer."""
 
-from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from edgegen_export.architecture.components.component import Shapes
+from edgegen_export.architecture.components.component import Norms, Shapes, Tensors
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.tensors.lazy import LazyTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +58,13 @@ class Mamba2(Mixer):
     def numbers(self, hidden: int) -> Shapes:
         return self.named(dict.fromkeys(self.trained, (self.heads,)))
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {} if self.eps is None else {"mamba.norm": (Norm("rms", self.eps), (self.inner,))}
 
     def states(self, hidden: int) -> Shapes:
         return {"conv": (self.width - 1, self.convolved), "ssm": (self.heads, self.state, self.head_dim)}
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The rate instead of its logarithm, a skip for each channel."""
         rate, skip = f"{layer}mamba.rate", f"{layer}mamba.skip"
         tensors[rate] = tensors[rate].mapped(np.exp)

@@ -1,15 +1,13 @@
 """MLP: plain or gated, and the activations of all MLPs."""
 
-from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.components.component import Component, Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import Component, Modules, Norms, Pair, Shapes, Tensors
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.tensors.lazy import LazyTensor
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu", "xielu"]
@@ -53,13 +51,13 @@ class MLP(Component):
     def matrices(self, hidden: int) -> Shapes:
         return mlp_matrices("mlp", hidden, self.width, gated=self.gated)
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"mlp.sub_norm": (self.sub_norm, (self.width,))} if self.sub_norm else {}
 
     def numbers(self, hidden: int) -> Shapes:
         return dict(zip(XIELU, ((1,), (1,), ()), strict=True)) if self.activation == "xielu" else {}
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The numbers of xIELU as they are multiplied: after the softplus that keeps them positive."""
         if self.activation != "xielu":
             return

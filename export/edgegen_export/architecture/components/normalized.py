@@ -3,7 +3,6 @@
 Loshchilov et al. 2024, arXiv:2410.01131. Trained scales are stored times a factor, which the config says.
 """
 
-from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.component import Component, Shapes
+from edgegen_export.architecture.components.component import Component, Shapes, Tensors
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.tensors.lazy import LazyTensor
 
 _EPS = 1e-6
-
-Tensors = MutableMapping[str, LazyTensor]
 
 
 def unit_norm(size: int) -> Norm:

@@ -1,11 +1,10 @@
 """PassMessages: what a further pass over layers hears of the one before it."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegen_export.architecture.components.block_residual import kept_stream
-from edgegen_export.architecture.components.component import Component, Modules, Shapes
-from edgegen_export.tensors.lazy import LazyTensor
+from edgegen_export.architecture.components.component import Component, Modules, Shapes, Tensors
 
 HEARERS = ("q", "k", "v", "mlp")
 """What has a message of its own: queries, keys, values and the MLP."""
@@ -45,7 +44,7 @@ class PassMessages(Component):
     def numbers(self, hidden: int) -> Shapes:
         return {MESSAGE_QUERIES: (len(HEARERS), hidden)}
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The root in the queries."""
         name = f"{layer}{MESSAGE_QUERIES}"
         tensors[name] = tensors[name].affine(hidden**-0.5)

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from edgegen_export.architecture.components.component import SECOND_STREAM, Component, Shapes
+from edgegen_export.architecture.components.component import SECOND_STREAM, Component, Norms, Shapes
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +27,5 @@ class PassStart(Component):
     def around(self, hidden: int, layers: int) -> Shapes:
         return {"pass_offset": (hidden,)} if self.offset else {}
 
-    def norms_around(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms_around(self, norm: Norm, hidden: int) -> Norms:
         return {"pass_norm": (norm, (hidden,))} if self.normed else {}

@@ -1,13 +1,10 @@
 """PerLayerEmbedding: an embedding of each layer's own."""
 
-from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-from edgegen_export.architecture.components.component import Component, Modules, Shapes
+from edgegen_export.architecture.components.component import Component, Modules, Norms, Shapes, Tensors
 from edgegen_export.architecture.components.mlp import Activation
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.tensors.lazy import LazyTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +38,17 @@ class PerLayerEmbedding(Component):
     def matrices(self, hidden: int) -> Shapes:
         return {"per_layer.gate": (self.width, hidden), "per_layer.out": (hidden, self.width)}
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"per_layer_norm": (norm, (hidden,))}
 
     def around(self, hidden: int, layers: int) -> Shapes:
         wide = layers * self.width
         return {"embed_per_layer": (self.rows, wide), "per_layer_in": (wide, hidden)}
 
-    def norms_around(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms_around(self, norm: Norm, hidden: int) -> Norms:
         return {"per_layer_norm": (norm, (self.width,))}
 
-    def fold_around(self, tensors: MutableMapping[str, LazyTensor]) -> None:
+    def fold_around(self, tensors: Tensors) -> None:
         """All multipliers in the weights."""
         factors = {
             "per_layer_in": self.projection_multiplier,

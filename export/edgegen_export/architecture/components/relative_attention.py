@@ -1,12 +1,11 @@
 """RelativeAttention: attention whose queries add to their scores a number for each distance."""
 
-from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.component import Modules, Pair, Shapes, scale
+from edgegen_export.architecture.components.component import Modules, Pair, Shapes, Tensors, scale
 from edgegen_export.architecture.components.sublayer_convs import with_input
 from edgegen_export.tensors.lazy import LazyTensor
 
@@ -95,7 +94,7 @@ class RelativeAttention(Attention):
     def states(self, hidden: int) -> Shapes:
         return dict.fromkeys((KEY_CONV, VALUE_CONV), (self.conv - 1, self.kv_width))
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The profiles by distance, with zeros behind the last; the input itself in the kernels."""
         profiles = tensors[f"{layer}{PROFILES}"].read().T
         tensors[f"{layer}{PROFILES}"] = LazyTensor.from_array(np.pad(profiles, ((0, 1), (0, 0))))

@@ -4,14 +4,12 @@ Glorioso et al. 2024, arXiv:2411.15242. Nothing of it is smoothed: a factor in a
 updates of all of its uses.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.component import Component, Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import Component, Modules, Norms, Pair, Shapes
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class SharedAttention(Attention):
         taking = {f"attn.{name}": (*rows, 2 * hidden) for name, rows in self.projected.items()}
         return {**taking, "attn.o": (hidden, self.width)}
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"attn_norm": (norm, (2 * hidden,))}
 
 
@@ -38,7 +36,7 @@ class SharedMLP(MLP):
     def smoothing_pairs(self) -> tuple[Pair, ...]:
         return ()
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"mlp_norm": (norm, (hidden,))}
 
 

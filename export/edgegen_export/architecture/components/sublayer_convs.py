@@ -1,11 +1,10 @@
 """SublayerConvs: convolutions over the last tokens of what attention and MLP give."""
 
-from collections.abc import MutableMapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from edgegen_export.architecture.components.component import Component, Shapes
+from edgegen_export.architecture.components.component import Component, Shapes, Tensors
 from edgegen_export.tensors.lazy import LazyTensor
 
 ATTENTION_CONV, MLP_CONV = "attn_conv", "mlp_conv"
@@ -34,7 +33,7 @@ class SublayerConvs(Component):
     def states(self, hidden: int) -> Shapes:
         return dict.fromkeys((ATTENTION_CONV, MLP_CONV), (self.width - 1, hidden))
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The input itself in the kernels, and the factor."""
         factor = float(tensors.pop(f"{layer}{_FACTOR}").read()[0]) if self.factor else 1.0
         for name, own in ((ATTENTION_CONV, 1.0), (MLP_CONV, factor)):

@@ -1,14 +1,20 @@
 """TimeMix: RWKV-7's recurrence, a delta rule whose removal, decay and writing each have a vector of their own."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME, SECOND_STREAM, Modules, Pair, Shapes
+from edgegen_export.architecture.components.component import (
+    LEAST_ONNXRUNTIME,
+    SECOND_STREAM,
+    Modules,
+    Norms,
+    Pair,
+    Shapes,
+    Tensors,
+)
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.tensors.lazy import LazyTensor
 
 _LARGEST_DECAY = 0.6065306597126334
 """exp(-1/2): the largest negated logarithm of a decay."""
@@ -101,7 +107,7 @@ class TimeMix(Mixer):
         ours = dict.fromkeys(self.trained[:2], (self.channels,))
         return self.named({**shifts, **ours, "bonus": (self.heads, self.head_dim)})
 
-    def norms(self, norm: Norm, hidden: int) -> Mapping[str, tuple[Norm, Shape]]:
+    def norms(self, norm: Norm, hidden: int) -> Norms:
         return {f"{self.name}.norm": (Norm("layer", self.eps, bias=True), (self.channels,))}
 
     def carries(self, hidden: int) -> Mapping[str, int]:
@@ -111,7 +117,7 @@ class TimeMix(Mixer):
     def states(self, hidden: int) -> Shapes:
         return {"time_shift": (1, hidden), "time": (self.heads, self.head_dim, self.head_dim)}
 
-    def fold(self, layer: str, tensors: MutableMapping[str, LazyTensor], hidden: int) -> None:
+    def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """The bonus of all heads in a row."""
         bonus = f"{layer}{self.name}.bonus"
         tensors[bonus] = tensors[bonus].reshaped((self.channels,))
