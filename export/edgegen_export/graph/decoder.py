@@ -21,16 +21,13 @@ from edgegen_export.architecture.components.attention import QueryScale
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.graph.alibi import alibi_bias
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.kept_state import past_name
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import per_layer_inputs, table_rows
-from edgegen_export.graph.query_scale import query_scale
-from edgegen_export.graph.relative_attention import distances
-from edgegen_export.graph.step_inputs import CacheLengths, StepInputs
+from edgegen_export.graph.step_inputs import CacheLengths, StepInputs, alibi_bias, distances, query_scale
 from edgegen_export.graph.stream import Stream, added
 
 HIDDEN_STATES = "hidden_states"
@@ -163,8 +160,7 @@ def _build(
     parts = NONE
     if own := config.first(PerLayerEmbedding):
         with g.scope("per_layer"):
-            of_table = table_rows(g, config, own, ids)
-            parts = per_layer_inputs(g, params, config, own, of_table, added(g, stream))
+            parts = per_layer_inputs(g, params, config, own, table_rows(g, config, own, ids), added(g, stream))
     of_all = hidden is not None and not of_wanted
     skips = phase == "prefill" and not of_all and fused is None and not with_states
     early = config.cached_until if skips and not config.alibi else config.num_layers

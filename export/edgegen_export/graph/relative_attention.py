@@ -29,7 +29,6 @@ from edgegen_export.graph.parameters import FloatMatrix
 from edgegen_export.graph.qk_norm import head_norm
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.short_conv import convolved, shifted, with_last_tokens
-from edgegen_export.graph.step_inputs import CacheLengths
 from edgegen_export.graph.stream import Stream, norm_of_groups
 
 _LEAST_LENGTH = 1e-6
@@ -89,20 +88,6 @@ def _over_tokens(
     if attention.dynamic:
         return _dynamically_convolved(layer, attention, f"attn.{conv}", (parts[name], parts[f"{name}_taps"]), state)
     return convolved(layer.g, layer.params, module, parts[name], state)
-
-
-def distances(g: GraphBuilder, ids: Value, lengths: CacheLengths, extent: int) -> Value:
-    """From each of the new tokens, of which ids [b, t] has the shape, to each key in the cache, int64 [b, t, n, 1];
-    ``extent`` stands for all that are farther, and 0 for keys behind the token, which it does not see."""
-    tokens = g.op.Shape(ids, start=1, end=2)
-    zero, one = (g.constant(np.array(number, np.int64)) for number in (0, 1))
-    new = g.op.Range(zero, g.op.Squeeze(tokens, g.axes(0)), one)
-    ends = g.op.Add(g.op.Cast(lengths.seqlens, to=7), one)
-    places = g.op.Add(g.op.Unsqueeze(g.op.Sub(ends, tokens), g.axes(1)), new)
-    keys = g.op.Range(zero, g.op.Cast(lengths.total, to=7), one)
-    apart = g.op.Sub(g.op.Unsqueeze(places, g.axes(2)), keys)
-    clipped = g.op.Clip(apart, zero, g.constant(np.array(extent, np.int64)))
-    return g.op.Unsqueeze(clipped, g.axes(3))
 
 
 def _bias(layer: LayerGraph, attention: RelativeAttention, relative: Value, sink: Value, apart: Value) -> Value:
