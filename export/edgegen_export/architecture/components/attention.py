@@ -84,6 +84,8 @@ class Attention(Component):
     sinks: bool = False
     sub_norm: Norm | None = None
 
+    inputs_wide: ClassVar[int] = 1
+    """How many hidden states side by side it takes."""
     latent: ClassVar[bool] = False
     """Whether the KV cache keeps latents, which are both keys and values."""
     query_factors: ClassVar[str | None] = None
@@ -167,7 +169,7 @@ class Attention(Component):
         return (Pair("attn.v", self.outputs, self.heads // self.kv_heads, self.head_dim),)  # it is linear in its values
 
     def matrices(self, hidden: int) -> Shapes:
-        taking = {f"attn.{name}": (*rows, hidden) for name, rows in self.projected.items()}
+        taking = {f"attn.{name}": (*rows, self.inputs_wide * hidden) for name, rows in self.projected.items()}
         return {**taking, "attn.o": (hidden, self.width)}
 
     def numbers(self, hidden: int) -> Shapes:

@@ -1,6 +1,7 @@
 """EagleInput: what the layer of an EAGLE-3 draft takes, and gives its logits by (Li et al. 2025, arXiv:2503.01840)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.component import Component, Modules, Norms, Shapes
@@ -11,9 +12,7 @@ from edgegen_export.architecture.components.norm import Norm
 class EagleAttention(Attention):
     """Attention that takes a token's embedding and the hidden state before it side by side, each normalized."""
 
-    def matrices(self, hidden: int) -> Shapes:
-        taking = {f"attn.{name}": (*rows, 2 * hidden) for name, rows in self.projected.items()}
-        return {**taking, "attn.o": (hidden, self.width)}
+    inputs_wide: ClassVar[int] = 2
 
 
 @dataclass(frozen=True, slots=True)

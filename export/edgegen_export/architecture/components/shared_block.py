@@ -5,6 +5,7 @@ updates of all of its uses.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.component import Component, Modules, Norms, Pair, Shapes
@@ -16,13 +17,11 @@ from edgegen_export.architecture.components.norm import Norm
 class SharedAttention(Attention):
     """Attention that takes the residual stream and the token embedding side by side, normalized together."""
 
+    inputs_wide: ClassVar[int] = 2
+
     @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
         return ()
-
-    def matrices(self, hidden: int) -> Shapes:
-        taking = {f"attn.{name}": (*rows, 2 * hidden) for name, rows in self.projected.items()}
-        return {**taking, "attn.o": (hidden, self.width)}
 
     def norms(self, norm: Norm, hidden: int) -> Norms:
         return {"attn_norm": (norm, (2 * hidden,))}
