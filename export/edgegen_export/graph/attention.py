@@ -11,6 +11,7 @@ import numpy as np
 from edgegen.bundle.manifest import KVLayer
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mixed_attention import MixedAttention
+from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.builder import NONE, AttributeValue, Value, trimmed
 from edgegen_export.graph.gate import gated
 from edgegen_export.graph.layer_graph import LayerGraph
@@ -123,8 +124,9 @@ def _read(layer: LayerGraph, attention: Attention, query: Value, key: Value, val
         return result
     whole, read = replace(attention, window=None, source=mixed.source), (query, *layer.step.kept[mixed.source])
     earlier = cached_attention(layer, whole, read, others[0], rotates=rotates)
-    rotated = _rotated(layer, attention, query, attention.heads) if rotates else query
-    return with_earlier(layer, mixed, rotated, (earlier, result))
+    if rotates:
+        query = rotated(layer, attention.rope, query, attention.heads, attention.size)
+    return with_earlier(layer, mixed, query, (earlier, result))
 
 
 def _rotates_inside(attention: Attention) -> bool:
@@ -166,7 +168,8 @@ def _turned(layer: LayerGraph, attention: Attention, name: str, x: Value) -> Val
     if qk_norm and not qk_norm.after_rotation:
         x = head_norm(layer, attention, name, x)
     if not _rotates_inside(attention):
-        x = _rotated(layer, attention, x, {"q": attention.heads, "k": attention.kv_width // attention.size}[name])
+        heads = {"q": attention.heads, "k": attention.kv_width // attention.size}[name]
+        x = rotated(layer, attention.rope, x, heads, attention.size)
     return head_norm(layer, attention, name, x) if qk_norm and qk_norm.after_rotation else x
 
 
@@ -179,13 +182,11 @@ def _scaled(layer: LayerGraph, attention: Attention, query: Value) -> Value:
     return layer.g.op.Mul(query, layer.step.query_scales[scale]) if scale else query
 
 
-def _rotated(layer: LayerGraph, attention: Attention, x: Value, heads: int) -> Value:
+def rotated(layer: LayerGraph, rope: Rope | None, x: Value, heads: int, size: int) -> Value:
     """x [b, t, heads · size] with RoPE, where there is any."""
-    rope = attention.rope
     if rope is None:
         return x
     cos, sin = layer.step.rotary[rope]
-    partial = {"rotary_embedding_dim": rope.dim} if rope.dim != attention.size else {}
-    interleaved = int(rope.interleaved)
-    positions = layer.step.positions
+    partial = {"rotary_embedding_dim": rope.dim} if rope.dim != size else {}
+    interleaved, positions = int(rope.interleaved), layer.step.positions
     return layer.g.ms.RotaryEmbedding(x, positions, cos, sin, num_heads=heads, interleaved=interleaved, **partial)

@@ -5,7 +5,7 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, n = b · t
 """
 
 from edgegen_export.architecture.components.latent_attention import LatentAttention
-from edgegen_export.graph.attention import cached_attention
+from edgegen_export.graph.attention import cached_attention, rotated
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.gate import gated
 from edgegen_export.graph.layer_graph import LayerGraph
@@ -20,7 +20,7 @@ def latent_attention(layer: LayerGraph, attention: LatentAttention, inputs: tupl
     Returns the output projection without its bias, which the stream adds.
     """
     (x,), g, sizes = inputs, layer.g, attention.sizes
-    heads, rotated, head_dim = attention.heads, attention.rotated, attention.head_dim
+    heads, turned, head_dim, rope = attention.heads, attention.rotated, attention.head_dim, attention.rope
     parts = _split(g, layer.linear(x, *attention.inputs), *(rows for (rows,) in attention.projected.values()))
     *queries, latent, key = parts[:-1] if attention.gate else parts
     if attention.made_of_query:
@@ -35,8 +35,8 @@ def latent_attention(layer: LayerGraph, attention: LatentAttention, inputs: tupl
         return g.op.Reshape(part, g.op.Concat(tokens, g.axes(heads * size), axis=0))
 
     latent = layer.normalized(latent, "attn.latent_norm", sizes.norm)
-    key = g.op.Concat(_turned(layer, attention, key, 1), latent, axis=2)
-    turning = g.op.Reshape(_turned(layer, attention, turning, heads), g.axes(-1, heads, rotated))
+    key = g.op.Concat(rotated(layer, rope, key, 1, turned), latent, axis=2)
+    turning = g.op.Reshape(rotated(layer, rope, turning, heads, turned), g.axes(-1, heads, turned))
     plain = g.op.Reshape(plain, g.axes(-1, heads, sizes.unrotated))
     absorbed = _of_heads(layer, "attn.k_b", heads, plain, transposed=True)
     query = whole(g.op.Concat(turning, absorbed, axis=2), head_dim)
@@ -44,20 +44,10 @@ def latent_attention(layer: LayerGraph, attention: LatentAttention, inputs: tupl
         query = g.op.Mul(query, layer.step.query_scales[attention.query_scale])
     read = cached_attention(layer, attention, (query, key, key), layer.caches[0])
     by_head = g.op.Reshape(read, g.axes(-1, heads, head_dim))
-    latents = g.op.Slice(by_head, g.axes(rotated), g.axes(head_dim), g.axes(2))
+    latents = g.op.Slice(by_head, g.axes(turned), g.axes(head_dim), g.axes(2))
     values = whole(_of_heads(layer, "attn.v_b", heads, latents, transposed=False), sizes.value)
     values = gated(g, attention.gate, values, parts[-1], heads, sizes.value) if attention.gate else values
     return layer.output(values, "attn.o")
-
-
-def _turned(layer: LayerGraph, attention: LatentAttention, part: Value, count: int) -> Value:
-    """The rotated part of ``count`` heads, [b, t, count · rotated], with RoPE where there is any."""
-    if attention.rope is None:
-        return part
-    cos, sin = layer.step.rotary[attention.rope]
-    interleaved = int(attention.rope.interleaved)
-    positions = layer.step.positions
-    return layer.g.ms.RotaryEmbedding(part, positions, cos, sin, num_heads=count, interleaved=interleaved)
 
 
 def _of_heads(layer: LayerGraph, module: str, heads: int, x: Value, *, transposed: bool) -> Value:

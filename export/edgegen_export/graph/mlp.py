@@ -3,10 +3,12 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size.
 """
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
 from edgegen_export.architecture.components.experts import Experts
-from edgegen_export.architecture.components.mlp import MLP, Activation, mlp_inputs
+from edgegen_export.architecture.components.mlp import MLP, XIELU, Activation, mlp_inputs
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
@@ -15,26 +17,11 @@ from edgegen_export.graph.reductions import mean, mean_square
 from edgegen_export.graph.routing import FusedRouting
 from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream
-from edgegen_export.graph.xielu import xielu
 from edgegen_export.quantize.recipe import EIGHT_BITS
 
 
 def activation(layer: LayerGraph, kind: Activation, x: Value) -> Value:
-    g = layer.g
-    match kind:
-        case "gelu_tanh":
-            return g.op.Gelu(x, approximate="tanh")
-        case "gelu":
-            return g.op.Gelu(x)
-        case "relu":
-            return g.op.Relu(x)
-        case "relu2":
-            positive = g.op.Relu(x)
-            return g.op.Mul(positive, positive)
-        case "silu":
-            return g.ms.QuickGelu(x, alpha=1.0)  # x · sigmoid(x), in one node
-        case "xielu":
-            return xielu(layer, x)
+    return _ACTIVATIONS[kind](layer, x)
 
 
 def plain_mlp(layer: LayerGraph, mlp: MLP, x: Value, _residual: Value) -> Stream:
@@ -122,3 +109,33 @@ def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list
             return [g.weight(weight), added]
         case BlockMatrix():
             return [g.weight(matrix.table), g.weight(matrix.scales), added]
+
+
+def _xielu(layer: LayerGraph, x: Value) -> Value:
+    """xIELU (Huang and Schlag 2024, arXiv:2411.13010): ``beta · x``, plus ``positive · x²`` above zero and ``negative ·
+    (exp(x) - 1 - x)`` below; x [b, t, n].
+
+    The model's own code takes at most -1e-6 into exp, which changes less than float32 rounds.
+    """
+    g = layer.g
+    positive, negative, linear = map(layer.weight, XIELU)
+    above = g.op.Relu(x)
+    below = g.op.Min(x, g.constant(np.array(0, np.float32)))
+    quadratic = g.op.Mul(g.op.Mul(above, above), positive)
+    exponential = g.op.Mul(g.op.Sub(g.op.Elu(below, alpha=1.0), below), negative)
+    return g.op.Add(g.op.Add(quadratic, exponential), g.op.Mul(x, linear))
+
+
+def _relu2(layer: LayerGraph, x: Value) -> Value:
+    positive = layer.g.op.Relu(x)
+    return layer.g.op.Mul(positive, positive)
+
+
+_ACTIVATIONS: Mapping[Activation, Callable[[LayerGraph, Value], Value]] = {
+    "gelu": lambda layer, x: layer.g.op.Gelu(x),
+    "gelu_tanh": lambda layer, x: layer.g.op.Gelu(x, approximate="tanh"),
+    "relu": lambda layer, x: layer.g.op.Relu(x),
+    "relu2": _relu2,
+    "silu": lambda layer, x: layer.g.ms.QuickGelu(x, alpha=1.0),  # x · sigmoid(x), in one node
+    "xielu": _xielu,
+}
