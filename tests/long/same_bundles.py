@@ -2,9 +2,9 @@
 
 ``python -m tests.long.same_bundles --against FOLDER`` compares with the code of another checkout, ``git worktree add
 FOLDER COMMIT``; ``--write FILE`` before the change and ``--compare FILE`` after it do so in one. A digest is that of
-graphs, stored weights, tensors, norms, KV cache, smoothing pairs and the matrices that calibration walks through, for
-random weights that depend on a tensor's name alone. ``layers`` is that of the graphs of single layers, which run one by
-one; ``draft`` that of the multi-token prediction head of models that have one.
+graphs, stored weights, tensors, norms, KV cache, the ONNX Runtime that is needed, smoothing pairs and the matrices that
+calibration walks through, for random weights that depend on a tensor's name alone. ``layers`` is that of the graphs of
+single layers, which run one by one; ``draft`` that of the multi-token prediction head of models that have one.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.folding import folded
-from edgegen_export.architecture.tensors import decoder_norms, decoder_tensors
+from edgegen_export.architecture.tensors import decoder_norms, decoder_tensors, least_onnxruntime
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.blocks import decoder_block
@@ -116,7 +116,7 @@ def digests(told: Mapping[str, Any]) -> dict[str, str]:
         "tensors": _digest([sorted(required.items()), sorted(optional.items())]),
         "names": _digest(sorted(map(repr, architecture.layouts(config)))),
         "norms": _digest(sorted(decoder_norms(config).items())),
-        "kv": _digest([kv, rotary_tables(config).values()]),
+        "kv": _digest([kv, rotary_tables(config).values(), least_onnxruntime(config)]),
         "pairs": _digest([head_pair(config), *(layer_pairs(config, i) for i in range(config.num_layers))]),
         "matrices": _digest([layer_matrices(config, i) for i in range(config.num_layers)]),
         "layers": _layers(config, stored, kv),

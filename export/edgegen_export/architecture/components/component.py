@@ -65,10 +65,13 @@ class Component:
     begins_with_tokens: ClassVar[bool] = False
     """Whether token embeddings begin the streams that it carries; else a layer does."""
 
+    operators_since: ClassVar[str] = LEAST_ONNXRUNTIME
+    """The oldest ONNX Runtime that has its operators."""
+
     @property
     def least_onnxruntime(self) -> str:
-        """The oldest ONNX Runtime whose operators compute it."""
-        return LEAST_ONNXRUNTIME
+        """The oldest ONNX Runtime whose operators compute it, as it is."""
+        return self.operators_since
 
     @property
     def inputs(self) -> Modules:

@@ -99,11 +99,8 @@ class Experts(Component):
     latent: int | None = None
     own_norms: bool = False
 
+    operators_since: ClassVar[str] = FUSED_EXPERTS
     takes_smoothed: ClassVar[bool] = False  # experts and router multiply activations as they are
-
-    @property
-    def least_onnxruntime(self) -> str:
-        return FUSED_EXPERTS
 
     @property
     def fused(self) -> bool:

@@ -16,14 +16,8 @@ class GatedMemory(Mixer):
 
     name: ClassVar[str] = "memory"
     parts: ClassVar[tuple[str, ...]] = ("gate",)
-
-    @property
-    def least_onnxruntime(self) -> str:
-        return LEAST_ONNXRUNTIME
-
-    @property
-    def smoothed(self) -> None:
-        return None
+    smoothed: ClassVar[None] = None
+    operators_since: ClassVar[str] = LEAST_ONNXRUNTIME
 
     def matrices(self, hidden: int) -> Shapes:
         return self.named({"gate": (self.inner, hidden), "out": (hidden, self.inner)})

@@ -38,12 +38,9 @@ class Mamba1(Mixer):
 
     name: ClassVar[str] = "mamba"
     parts: ClassVar[tuple[str, ...]] = ("x", "z")
+    operators_since: ClassVar[str] = LEAST_ONNXRUNTIME
     selecting: ClassVar[tuple[str, ...]] = ("dt_in", "b", "c")
     """The matrices that take what the convolution gives."""
-
-    @property
-    def least_onnxruntime(self) -> str:
-        return LEAST_ONNXRUNTIME
 
     @property
     def selects(self) -> Modules:
@@ -53,10 +50,6 @@ class Mamba1(Mixer):
     @property
     def products(self) -> tuple[Modules, ...]:
         return self.inputs, self.selects, (f"{self.name}.dt",), self.outputs
-
-    @property
-    def smoothed(self) -> None:
-        return None
 
     @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgegen_export.architecture.components.component import Norms, Shapes, Tensors
+from edgegen_export.architecture.components.component import Norms, Pair, Shapes, Tensors
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
 
@@ -44,8 +44,8 @@ class Mamba2(Mixer):
         return self.inner + 2 * self.groups * self.state
 
     @property
-    def smoothed(self) -> str | None:
-        return None if self.eps is None else "norm"
+    def smoothing_pairs(self) -> tuple[Pair, ...]:
+        return () if self.eps is None else (Pair("mamba.norm", self.outputs),)
 
     def matrices(self, hidden: int) -> Shapes:
         shared = self.groups * self.state

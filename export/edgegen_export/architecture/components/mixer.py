@@ -17,10 +17,8 @@ class Mixer(Component):
     name: ClassVar[str]
     parts: ClassVar[tuple[str, ...]]
     trained: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def least_onnxruntime(self) -> str:
-        return LINEAR_ATTENTION
+    smoothed: ClassVar[str | None] = "norm"
+    operators_since: ClassVar[str] = LINEAR_ATTENTION
 
     @property
     def inputs(self) -> Modules:
@@ -33,11 +31,6 @@ class Mixer(Component):
     @property
     def products(self) -> tuple[Modules, ...]:
         return self.inputs, self.outputs
-
-    @property
-    def smoothed(self) -> str | None:
-        """The module whose outputs are what ``out`` takes, if a factor of them can be moved into it."""
-        return "norm"
 
     @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:

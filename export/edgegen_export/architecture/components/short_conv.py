@@ -16,14 +16,8 @@ class ShortConv(Mixer):
 
     name: ClassVar[str] = "conv"
     parts: ClassVar[tuple[str, ...]] = ("b", "c", "v")
-
-    @property
-    def least_onnxruntime(self) -> str:
-        return LEAST_ONNXRUNTIME
-
-    @property
-    def smoothed(self) -> str:
-        return "c"  # what out takes is multiplied with c
+    smoothed: ClassVar[str] = "c"  # what out takes is multiplied with c
+    operators_since: ClassVar[str] = LEAST_ONNXRUNTIME
 
     def matrices(self, hidden: int) -> Shapes:
         return self.named(dict.fromkeys((*self.parts, "out"), (hidden, hidden)))

@@ -46,15 +46,13 @@ class TimeMix(Mixer):
     parts: ClassVar[tuple[str, ...]] = ("r", "w", "k", "v", "rate", "gate")
     """What takes a blend of its own."""
     trained: ClassVar[tuple[str, ...]] = ("key_scale", "key_rate", "bonus")
+    smoothed: ClassVar[str] = "gate"
+    operators_since: ClassVar[str] = LEAST_ONNXRUNTIME
     largest_decay: ClassVar[float] = _LARGEST_DECAY
 
     @property
     def channels(self) -> int:
         return self.heads * self.head_dim
-
-    @property
-    def least_onnxruntime(self) -> str:
-        return LEAST_ONNXRUNTIME
 
     @property
     def ranks(self) -> Mapping[str, int]:
@@ -85,10 +83,6 @@ class TimeMix(Mixer):
         """The first layer moves its values towards nothing; some checkpoints have the matrices all the same."""
         names = ("mix_in.weight", "mix.weight", "mix.bias")
         return tuple(f"{self.name}.{name}" for name in names) if self.first else ()
-
-    @property
-    def smoothed(self) -> str:
-        return "gate"
 
     @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
