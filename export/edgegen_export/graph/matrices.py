@@ -16,7 +16,6 @@ from edgegen_export.graph.parameters import (
     LinearMatrix,
     TernaryMatrix,
 )
-from edgegen_export.graph.rounded_inputs import rounded_inputs, scaled_inputs
 from edgegen_export.quantize.ternary import IN_A_BYTE, values_of_bytes
 
 MIDDLE = 128
@@ -68,7 +67,7 @@ def linear(g: GraphBuilder, matrix: LinearMatrix, x: Value, bias: Tensor | None 
             y = _ternary(g, matrix, x)
         case FloatMatrix(weight):
             if matrix.rounded_inputs:
-                x = rounded_inputs(g, x)
+                x = _rounded_inputs(g, x)
             y = g.ms.FusedMatMul(x, g.weight(weight), transB=1)
     return g.op.Add(y, added) if bias else y
 
@@ -98,7 +97,7 @@ def _ternary(g: GraphBuilder, matrix: TernaryMatrix, x: Value) -> Value:
 
     ``edgegen.graph.ternary`` knows these nodes, and puts one of edgegen's operators in their place.
     """
-    scaled, factor = scaled_inputs(g, x)
+    scaled, factor = _scaled_inputs(g, x)
     zero = g.constant(np.array(128, np.uint8))
     rounded = g.op.QuantizeLinear(scaled, g.constant(np.array(1, np.float32)), zero)
     codes = g.op.Cast(g.weight(matrix.codes), to=TensorProto.INT32)
@@ -106,3 +105,18 @@ def _ternary(g: GraphBuilder, matrix: TernaryMatrix, x: Value) -> Value:
     rows = g.op.Reshape(values, g.axes(matrix.rows, IN_A_BYTE * matrix.codes.shape[1]))
     sums = g.op.Cast(g.op.MatMulInteger(rounded, g.op.Transpose(rows), zero), to=TensorProto.FLOAT)
     return g.op.Mul(g.op.Div(sums, factor), g.weight(matrix.scales))
+
+
+def _scaled_inputs(g: GraphBuilder, x: Value) -> tuple[Value, Value]:
+    """x [b, t, columns] times a factor [b, t, 1], so that the largest size of a token is 127; and that factor
+    (BitNet b1.58, arXiv:2402.17764)."""
+    largest = g.op.ReduceMax(g.op.Abs(x), g.axes(-1), keepdims=1)
+    least = g.constant(np.array(1e-5, np.float32))
+    factor = g.op.Div(g.constant(np.array(127, np.float32)), g.op.Max(largest, least))
+    return g.op.Mul(x, factor), factor
+
+
+def _rounded_inputs(g: GraphBuilder, x: Value) -> Value:
+    """x [b, t, columns], each token's numbers multiples of its largest size / 127."""
+    scaled, factor = _scaled_inputs(g, x)
+    return g.op.Div(g.op.Round(scaled), factor)
