@@ -152,10 +152,6 @@ class Attention(Component):
         return ("attn.o",)
 
     @property
-    def products(self) -> tuple[Modules, ...]:
-        return self.inputs, self.outputs
-
-    @property
     def spare(self) -> Modules:
         names = ("k.weight", "k.bias", "v.weight", "v.bias", "k_norm.weight", "k_norm.bias")
         return () if self.source is None else tuple(f"attn.{name}" for name in names)

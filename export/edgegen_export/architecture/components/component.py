@@ -86,7 +86,7 @@ class Component:
     @property
     def products(self) -> tuple[Modules, ...]:
         """All matrices that calibration walks through, in order, fused as the graph fuses them."""
-        return ()
+        return tuple(filter(None, (self.inputs, self.outputs)))
 
     @property
     def spare(self) -> Modules:

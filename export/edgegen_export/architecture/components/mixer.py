@@ -29,10 +29,6 @@ class Mixer(Component):
         return (f"{self.name}.out",)
 
     @property
-    def products(self) -> tuple[Modules, ...]:
-        return self.inputs, self.outputs
-
-    @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
         return (Pair(f"{self.name}.{self.smoothed}", self.outputs),) if self.smoothed else ()
 

@@ -38,10 +38,6 @@ class MLP(Component):
         return ("mlp.down",)
 
     @property
-    def products(self) -> tuple[Modules, ...]:
-        return self.inputs, self.outputs
-
-    @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
         if self.sub_norm:
             return (Pair("mlp.sub_norm", self.outputs),)
