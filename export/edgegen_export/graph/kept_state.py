@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import KVLayer, KVSpec
-from edgegen_export.architecture.components.component import Component
 
 
 def kv_layers(kv: KVSpec, layer: int) -> list[KVLayer]:
@@ -18,12 +16,6 @@ def kv_layers(kv: KVSpec, layer: int) -> list[KVLayer]:
             names |= {"present_key": one.present_key, "present_value": one.present_value}
             found.append(replace(kv_layers(kv, one.source)[0], **names))
     return found
-
-
-def fixed_states(kv: KVSpec, layer: int, own: Component, hidden: int) -> tuple[FixedState, ...]:
-    """The fixed states of a layer's component; ``hidden``: the model's hidden size."""
-    names = {past_name(name, layer) for name in own.states(hidden)}
-    return tuple(state for state in kv.fixed if state.past in names)
 
 
 def past_name(name: str, layer: int) -> str:

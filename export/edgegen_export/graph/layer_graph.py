@@ -11,7 +11,7 @@ from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
-from edgegen_export.graph.kept_state import fixed_states, kv_layers
+from edgegen_export.graph.kept_state import kv_layers, past_name
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.step_inputs import StepInputs
@@ -49,7 +49,8 @@ class LayerGraph:
 
     def states(self, component: Component) -> tuple[FixedState, ...]:
         """The fixed states of one of its components."""
-        return fixed_states(self.kv, self.index, component, self.config.hidden_size)
+        names = {past_name(name, self.index) for name in component.states(self.config.hidden_size)}
+        return tuple(state for state in self.kv.fixed if state.past in names)
 
     def weight(self, name: str) -> Value:
         """Trained numbers, such as those of a norm or a kernel."""
