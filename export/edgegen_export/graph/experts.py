@@ -1,5 +1,6 @@
-"""Mixtures of experts of a decoder graph: what a layer computes beside a shared expert, and the experts that the
-operators of ONNX Runtime do not know, each a matrix product of the tokens that chose it.
+"""Mixtures of experts of a decoder graph: what a layer computes beside a shared expert, the experts that one operator
+computes, their choice included, and those that no operator of ONNX Runtime knows, each a matrix product of the tokens
+that chose it.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size, k experts per token, n = b · t · k pairs of token and
 expert.
@@ -10,14 +11,15 @@ from dataclasses import dataclass, replace
 
 from edgegen_export.architecture.components.experts import CHOICE_BIAS, EXPERT_SCALES, Experts, SwiGLU
 from edgegen_export.architecture.components.mlp import MLP
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.mlp import activation, feed_forward, fused_experts, router_scores
-from edgegen_export.graph.parameters import FloatMatrix, Matrix
-from edgegen_export.graph.routing import chosen_experts, fused_routing, normalizing_sum
+from edgegen_export.graph.mlp import activation, feed_forward
+from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix
+from edgegen_export.graph.routing import FusedRouting, chosen_experts, fused_routing, normalizing_sum
 from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, sublayer_output
+from edgegen_export.quantize.recipe import EIGHT_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,14 @@ def expert_mlp(layer: LayerGraph, experts: Experts, x: Value, residual: Value) -
     g = layer.g
     routed = layer.normalized(residual, "router_norm") if experts.own_norms else x
     taken = layer.normalized(residual, "expert_norm") if experts.own_norms else x
-    scores = router_scores(layer, experts, routed)
+    scores = _router_scores(layer, experts, routed)
     if experts.latent:
         taken = layer.linear(taken, "latent_in")
     bias = layer.weight(CHOICE_BIAS) if experts.routing.choice_bias else NONE
     of_shared = NONE
     if experts.fused:
         routing = fused_routing(g, experts, scores, bias)
-        result, of_shared = fused_experts(layer, experts, taken, routing), routing.shared
+        result, of_shared = _fused_experts(layer, experts, taken, routing), routing.shared
     else:
         result = _sorted_experts(layer, experts, taken, _chosen(layer, experts, scores, bias))
     if experts.latent:
@@ -68,6 +70,51 @@ def _shared(layer: LayerGraph, experts: Experts, x: Value, weights: Value) -> St
         opening = FloatMatrix(gate, 1, layer.config.hidden_size)
         result = Stream(NONE, g.op.Mul(value, g.op.Sigmoid(linear(g, opening, x))))
     return Stream(NONE, layer.post_norm(result, "shared_post_norm")) if experts.own_norms else result
+
+
+def _fused_experts(layer: LayerGraph, experts: Experts, x: Value, weights: FusedRouting) -> Value:
+    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that the ``weights`` p choose."""
+    g, module = layer.g, f"{layer.name}.mlp"
+    gate_up, down = layer.params.experts(module, experts.count)
+    bias_gate_up, bias_down = layer.params.expert_biases(module, experts.count)
+    rows = g.op.Reshape(weights.logits, g.axes(-1, experts.count))
+    inputs = [x, rows, *_expert_inputs(g, gate_up, bias_gate_up), *_expert_inputs(g, down, bias_down)]
+    attributes: dict[str, AttributeValue] = {
+        "k": experts.per_token,
+        "normalize_routing_weights": 1,
+        "activation_type": "swiglu",
+        "swiglu_fusion": 1,  # rows of gate and up alternate
+        "activation_alpha": experts.glu.alpha,
+        "activation_beta": experts.glu.offset,
+        "swiglu_limit": experts.glu.limit,
+    }
+    if isinstance(down, BlockMatrix):
+        attributes |= {"expert_weight_bits": down.bits, "block_size": down.block_size}
+        if down.bits < EIGHT_BITS.bits:
+            attributes["accuracy_level"] = down.accuracy_level  # with 8 bits it is this one anyway
+    op_type = "QMoE" if isinstance(down, BlockMatrix) else "MoE"
+    (result,) = g.node(op_type, inputs, 1, domain=MICROSOFT, attributes=attributes)
+    return g.op.Mul(result, weights.factor) if weights.factor else result
+
+
+def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list[Value]:
+    """Weights, scales if quantized, and the bias."""
+    added = g.weight(bias) if bias else NONE
+    match matrix:
+        case FloatMatrix(weight):
+            return [g.weight(weight), added]
+        case BlockMatrix():
+            return [g.weight(matrix.table), g.weight(matrix.scales), added]
+
+
+def _router_scores(layer: LayerGraph, experts: Experts, x: Value) -> Value:
+    """[b, t, experts], those of shared ones behind the others. The router stays float32: it is small, and its choice
+    matters much."""
+    module = f"{layer.name}.mlp.router"
+    rows = experts.count + experts.routing.shared
+    router = FloatMatrix(layer.params.vector(f"{module}.weight"), rows, layer.config.hidden_size)
+    logits = linear(layer.g, router, x, layer.params.bias(module))
+    return softcap(layer.g, experts.routing.softcap, logits) if experts.routing.softcap else logits
 
 
 def _chosen(layer: LayerGraph, experts: Experts, scores: Value, bias: Value) -> Chosen:

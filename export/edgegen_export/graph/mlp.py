@@ -1,4 +1,4 @@
-"""MLPs of a decoder graph: plain, gated, and mixtures of experts that one operator computes, their choice included.
+"""MLPs of a decoder graph, plain and gated.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size.
 """
@@ -7,17 +7,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.mlp import MLP, XIELU, Activation, mlp_inputs
-from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix
 from edgegen_export.graph.reductions import mean, mean_square
-from edgegen_export.graph.routing import FusedRouting
-from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream
-from edgegen_export.quantize.recipe import EIGHT_BITS
 
 
 def activation(layer: LayerGraph, kind: Activation, x: Value) -> Value:
@@ -64,51 +58,6 @@ def _above(g: GraphBuilder, x: Value, cutoff: float, width: int) -> Value:
     apart = g.op.Sub(x, mean(g, x, width))
     deviation = g.op.Sqrt(mean_square(g, apart, width))
     return g.op.Relu(g.op.Sub(apart, g.op.Mul(deviation, g.constant(np.array(cutoff, np.float32)))))
-
-
-def fused_experts(layer: LayerGraph, experts: Experts, x: Value, weights: FusedRouting) -> Value:
-    """``Σ p[e] · down[e](silu(gate[e](x)) · up[e](x))`` over the experts that the ``weights`` p choose."""
-    g, module = layer.g, f"{layer.name}.mlp"
-    gate_up, down = layer.params.experts(module, experts.count)
-    bias_gate_up, bias_down = layer.params.expert_biases(module, experts.count)
-    rows = g.op.Reshape(weights.logits, g.axes(-1, experts.count))
-    inputs = [x, rows, *_expert_inputs(g, gate_up, bias_gate_up), *_expert_inputs(g, down, bias_down)]
-    attributes: dict[str, AttributeValue] = {
-        "k": experts.per_token,
-        "normalize_routing_weights": 1,
-        "activation_type": "swiglu",
-        "swiglu_fusion": 1,  # rows of gate and up alternate
-        "activation_alpha": experts.glu.alpha,
-        "activation_beta": experts.glu.offset,
-        "swiglu_limit": experts.glu.limit,
-    }
-    if isinstance(down, BlockMatrix):
-        attributes |= {"expert_weight_bits": down.bits, "block_size": down.block_size}
-        if down.bits < EIGHT_BITS.bits:
-            attributes["accuracy_level"] = down.accuracy_level  # with 8 bits it is this one anyway
-    op_type = "QMoE" if isinstance(down, BlockMatrix) else "MoE"
-    (result,) = g.node(op_type, inputs, 1, domain=MICROSOFT, attributes=attributes)
-    return g.op.Mul(result, weights.factor) if weights.factor else result
-
-
-def router_scores(layer: LayerGraph, experts: Experts, x: Value) -> Value:
-    """[b, t, experts], those of shared ones behind the others. The router stays float32: it is small, and its choice
-    matters much."""
-    module = f"{layer.name}.mlp.router"
-    rows = experts.count + experts.routing.shared
-    router = FloatMatrix(layer.params.vector(f"{module}.weight"), rows, layer.config.hidden_size)
-    logits = linear(layer.g, router, x, layer.params.bias(module))
-    return softcap(layer.g, experts.routing.softcap, logits) if experts.routing.softcap else logits
-
-
-def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list[Value]:
-    """Weights, scales if quantized, and the bias."""
-    added = g.weight(bias) if bias else NONE
-    match matrix:
-        case FloatMatrix(weight):
-            return [g.weight(weight), added]
-        case BlockMatrix():
-            return [g.weight(matrix.table), g.weight(matrix.scales), added]
 
 
 def _xielu(layer: LayerGraph, x: Value) -> Value:
