@@ -38,8 +38,8 @@ class BlockStore:
             return Blocks(arrays["codes"], arrays["scales"], zeros, bits, columns, lost=lost)
 
     def layers_done(self) -> int:
-        """Number of layers that are quantized: of those that have matrices here, all but the last are whole; the last is
-        if its ``mlp.down``, or what comes after the layers, is here."""
+        """Number of layers that are quantized: of those that have matrices here, all but the last are whole; the last
+        is if its ``mlp.down``, or what comes after the layers, is here."""
         names = [found[1] for path in self._folder.iterdir() if (found := _FILE.fullmatch(path.name))]
         numbers = [int(found[1]) for name in names if (found := _OF_LAYER.match(name))]
         if not numbers:
