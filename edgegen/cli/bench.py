@@ -170,7 +170,7 @@ def _machine(found: Sequence[Benchmark], options: BenchmarkOptions) -> str:
 
 
 def _kernels(options: BenchmarkOptions) -> str:
-    """What has been measured."""
+    """Measurements so far."""
     return describe_kernels(wanted=options.kernels == "auto")
 
 

@@ -18,7 +18,7 @@ class Check:
         self._notes: list[str] = []
 
     def attempt(self, make: Callable[[], Item]) -> Item | None:
-        """What ``make`` gives; None, and a problem more, where it cannot."""
+        """Return the result of ``make``; None, and one problem more, where it fails."""
         try:
             return make()
         except UsageError as error:

@@ -82,7 +82,7 @@ def command(context: click.Context, arguments: tuple[str, ...], as_json: bool) -
 
 
 def settings_of(command: click.Command, flags: list[str], parent: click.Context) -> Iterator[Setting]:
-    """What a verb would run with: each of its options that has a variable, in the verb's order.
+    """Return what a verb would run with: each of its options that has a variable, in the verb's order.
 
     Raises:
         click.UsageError: a flag is unknown or malformed.

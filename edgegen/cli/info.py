@@ -168,7 +168,7 @@ def _base(facts: Mapping[str, Any]) -> str:
 
 
 def _template(described: Mapping[str, Any] | None) -> str:
-    """What the chat template takes of what not every one takes; all of it is in ``--json``."""
+    """Describe what the chat template accepts that not every template does; all of it is in ``--json``."""
     if described is None:
         return "none: a base model, which continues texts"
     one = described.get("default") or next(iter(described.values()))
@@ -191,7 +191,7 @@ def _times(batch: int) -> str:
 
 
 def _tuned(tuned: Mapping[str, Any]) -> str:
-    """What ``edgegen tune`` has found, in a few words."""
+    """Describe in a few words what ``edgegen tune`` has found."""
     return f"{tuned['threads']} threads, prefill chunks of {tuned['prefill_chunk']}, {tuned['kv']} KV cache"
 
 
@@ -202,7 +202,7 @@ def _tables(memory: Mapping[str, Any]) -> str:
 
 
 def _per_token(memory: Mapping[str, Any]) -> str:
-    """What a token adds; where layers have windows, also what it adds when those are full; and what every row takes."""
+    """Describe the memory that a token adds, also with full windows where layers have any, and that of every row."""
     first, later = memory["kv_bytes_per_token"], memory["kv_bytes_per_token_with_full_windows"]
     if not first:
         return f"nothing per token{_per_row(memory)}"
@@ -211,7 +211,7 @@ def _per_token(memory: Mapping[str, Any]) -> str:
 
 
 def _kept(facts: Mapping[str, Any]) -> str:
-    """What is kept of a sequence."""
+    """Describe what is kept of a sequence."""
     return "KV cache" if facts["kv_bytes_per_token"] else "states"
 
 
@@ -225,7 +225,7 @@ def _pooling(bundle: Bundle) -> str | None:
 
 
 def _per_row(facts: Mapping[str, Any]) -> str:
-    """What the fixed states of a sequence take, where there are any, and with their checkpoints."""
+    """Describe the memory of a sequence's fixed states, where there are any, and with their checkpoints."""
     states, checkpoints = facts["state_bytes_per_row"], facts["checkpoint_bytes_per_row"]
     with_them = f"{(states + checkpoints) / 1024:.1f} with checkpoints"
     return f" + {states / 1024:.1f} KiB per row, {with_them}" if states else ""

@@ -1,4 +1,4 @@
-"""What errors of the operating system mean to a command: a reader that has gone, a path that is too long."""
+"""Errors of the operating system as a command sees them: a reader that has gone, a path that is too long."""
 
 import errno
 import sys
@@ -20,7 +20,7 @@ def reader_has_gone(error: OSError, system: str = sys.platform) -> bool:
 
 
 def long_path_note(error: BaseException, source: Source = LOCAL) -> str | None:
-    """What to do about a path that is too long for Windows, which says "not found"; None if that is not the cause.
+    """Say what to do about a path that is too long for Windows, which says "not found"; None if that is not the cause.
 
     ``error``: as it was raised, or another that was raised because of it.
     """

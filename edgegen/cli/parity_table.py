@@ -6,7 +6,7 @@ from edgegen.evaluation.parity.report import ParityReport, VariantParity
 
 
 def parity_table(report: ParityReport) -> str:
-    """What a report says, in lines."""
+    """Return the lines of a report."""
     variants = report.variants
 
     def row(label: str, figure: Callable[[VariantParity], str]) -> list[str]:

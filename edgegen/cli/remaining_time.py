@@ -40,7 +40,7 @@ class RemainingTime:
             self._reported_at = self._begun
 
     def advance(self, done: int, total: int) -> None:
-        """So much of the stage is done."""
+        """Hear how much of the stage is done."""
         share = min(1.0, done / total) if total > 0 else 0.0
         if share > self._reported:
             self._reported, self._reported_at = share, self._clock()
@@ -90,7 +90,7 @@ class RemainingTime:
 
 
 def _left(expected: float, passed: float) -> float:
-    """What is left of ``expected`` seconds when ``passed`` are over; never nothing, for nobody said that it ended."""
+    """Return the rest of ``expected`` seconds when ``passed`` are over; never 0, for the end was not reported."""
     even = _EVEN * expected
     if passed <= even:
         return expected - passed

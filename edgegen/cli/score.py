@@ -98,7 +98,7 @@ def _problem(
     top_logprobs: int | None,
     as_json: bool,
 ) -> str:
-    """What is wrong with the arguments, whatever the model."""
+    """Return what is wrong with the arguments, whatever the model."""
     if file is not None:
         if context is not None or continuations:
             return "give a file (-f), or CONTEXT with continuations (-c), not both."

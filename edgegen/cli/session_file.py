@@ -23,7 +23,7 @@ class SessionFile:
 
     @classmethod
     def open(cls, path: Path, *, chat: bool, system: str | None) -> Self:
-        """What ``path`` holds, or an empty session if there is no such file; locked until the command ends.
+        """Open the session in ``path``, or an empty one if there is no such file; locked until the command ends.
 
         Raises:
             SessionError: the file is damaged, or no session; or its folder cannot be written.
@@ -60,7 +60,7 @@ class SessionFile:
 
 
 def dropped_note(messages: int, max_context: int) -> str:
-    """What to tell of a conversation that has outgrown the context."""
+    """Return a warning of a conversation that has outgrown the context."""
     oldest = "the oldest message is" if messages == 1 else f"the {messages} oldest messages are"
     return f"the conversation has outgrown the context of {max_context} tokens: {oldest} left out"
 

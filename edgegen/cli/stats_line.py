@@ -29,7 +29,7 @@ def stats_line(result: "GenerationResult", load_seconds: float | None = None, ke
 
 
 def _accepted(result: "GenerationResult") -> str:
-    """What came of proposals: a step gives one token, and those accepted besides."""
+    """Describe what came of proposals: a step produces one token, and those accepted besides."""
     speculation, tokens = result.speculation, len(result.token_ids)
     in_step = tokens / max(1, tokens - speculation.accepted)
     return f"{speculation.accepted} of {speculation.proposed} proposed tokens accepted, {in_step:.2f} tokens per step"

@@ -60,7 +60,7 @@ class Do:
 
 
 def parse(line: str) -> Say | Do:
-    """What a line asks for: a command if it begins with ``/``, or else a text for the model.
+    """Parse a line: a command if it begins with ``/``, or else a text for the model.
 
     Raises:
         UsageError: the command is unknown, or its argument is missing or one too many.
@@ -82,7 +82,7 @@ def parse(line: str) -> Say | Do:
 
 
 def completions(line: str, models: Callable[[], Sequence[str]]) -> list[str]:
-    """What the last word of a line that begins with ``/`` may become; ``models``: the names of those there are."""
+    """Complete the last word of a line that begins with ``/``; ``models``: the names of the models there are."""
     before, _, word = line.rpartition(" ")
     if not before:
         known = [*_KNOWN, *_ALIASES] if line.startswith("/") else []

@@ -30,7 +30,7 @@ class Stream(Protocol):
 
 
 class Model(Protocol):
-    """What a dialogue needs of an :class:`~edgegen.LLM`."""
+    """Part of an :class:`~edgegen.LLM` that a dialogue needs."""
 
     max_context: int
 

@@ -49,7 +49,7 @@ class LineEditor:
         )
 
     def __call__(self, prompt: str) -> str:
-        """What is typed after ``prompt``.
+        """Return the line that is typed after ``prompt``.
 
         Raises:
             EOFError: Ctrl-D.

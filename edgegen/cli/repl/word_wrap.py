@@ -34,12 +34,12 @@ class WordWrap:
         self._columns = columns
         self._column = 0
         self._word = ""
-        """What the line ends with since the last place to break it."""
+        """End of the line since the last place to break it."""
         self._is_due = False
         """A blank stood at the edge and is left out: what comes next begins a line."""
 
     def push(self, piece: str) -> str:
-        """What the terminal is sent for the next ``piece`` of the text."""
+        """Return what the terminal is sent for the next ``piece`` of the text."""
         room = max(self._columns() - 1, _LEAST)
         return "".join(self._next(character, room) for character in piece)
 
@@ -74,7 +74,7 @@ class WordWrap:
 
 
 def _erased(count: int) -> str:
-    """What takes so many cells from the end of a line, on any terminal."""
+    """Return what erases ``count`` cells from the end of a line, on any terminal."""
     return "\b" * count + " " * count + "\b" * count
 
 

@@ -106,7 +106,7 @@ class Architecture:
 
 
 def _not_ternary(config: DecoderConfig) -> str:
-    """What a ternary model would have to be; empty where ``config`` is one."""
+    """Return the requirements of ternary models that ``config`` misses; empty where it is one."""
     if not all(type(one) in (Attention, MLP) for layer in config.layers for one in layer.components):
         return "attention and MLPs alone"
     if config.learned_positions:

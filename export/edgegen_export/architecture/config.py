@@ -86,7 +86,7 @@ class Layer:
 
     @property
     def mixing(self) -> tuple[Mixer | Attention, ...]:
-        """What takes the tokens before into account."""
+        """Components that take the tokens before into account."""
         return tuple(one for one in (self.mixer, self.attention) if one)
 
     @property
@@ -114,7 +114,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Multiplier:
-    """What the matrix ``module`` of every layer takes and gives (with its bias) is multiplied with."""
+    """Factors of the input and the result (with its bias) of the matrix ``module`` of every layer."""
 
     module: str
     takes: float = 1.0

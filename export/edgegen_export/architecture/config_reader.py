@@ -32,7 +32,7 @@ HEAD_DIM_STEP = 8
 """GroupQueryAttention requires a head size that is a multiple of this."""
 
 Judge = Callable[[Mapping[str, Any], str], str | None]
-"""What is wrong with a key of a config that nothing read: None if it changes nothing, empty if it may change the
+"""Reason against a key of a config that nothing read: None if it changes nothing, empty if it may change the
 result, and else where it would change nothing."""
 
 LARGEST_SIZE, LARGEST_COUNT = (1 << 31) - 1, 1 << 12

@@ -18,7 +18,7 @@ def last_with_attention(config: DecoderConfig) -> tuple[Layer, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DraftHead:
-    """What takes hidden states of the last position and the next token, and proposes the one after that: one layer, or
+    """Head that reads hidden states of the last position and the next token and proposes the one after: one layer, or
     a few.
 
     ``layer``: what the names of the first layer's own tensors begin with, ``{n}`` being the number of the model's
@@ -85,4 +85,4 @@ class DraftHead:
 
 
 _SHARED = ("embed", "head")
-"""What the head shares with the model, by our names."""
+"""Tensors that the head shares with the model, by our names."""

@@ -50,5 +50,5 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
 
 
 def final_multiplier(config: DecoderConfig) -> float:
-    """What :func:`folded` multiplies the final norm with."""
+    """Return the factor that :func:`folded` multiplies the final norm by."""
     return config.logit_multiplier / (config.embedding_multiplier if config.tied_head else 1.0)

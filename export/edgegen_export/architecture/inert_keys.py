@@ -17,7 +17,7 @@ from edgegen_export.architecture.training_keys import judge_training_key
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """What a file means: its own words, and the model they make."""
+    """Meaning of a file: its own words, and the model they make."""
 
     file: Mapping[str, Any]
     config: DecoderConfig
@@ -49,8 +49,8 @@ class Inert:
 
 
 def judge_unread(config: DecoderConfig, file: Mapping[str, Any], key: str) -> str | None:
-    """What is wrong with ``key`` of the ``file`` that means ``config``, which its family did not read: None if it
-    changes nothing, empty if it may change the result, and else where it would change nothing."""
+    """Return the reason against ``key`` of the ``file`` that means ``config``, which its family did not read: None if
+    it changes nothing, empty if it may change the result, and else where it would change nothing."""
     meant = Meant(file, config)
     rule = INERT.get(key) or (TOKEN if key.endswith(TOKEN_KEYS) else None)
     if rule is None or (rule.model_types and file.get("model_type") not in rule.model_types):

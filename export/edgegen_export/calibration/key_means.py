@@ -27,7 +27,7 @@ def worth_subtracting(mean: Array, keys: Array) -> Array:
 
 
 def _range(keys: Array) -> Array:
-    """What the codes have to cover of each key; 0 is always between."""
+    """Return the range that the codes have to cover of each key; 0 is always between."""
     size = keys.shape[-1]
     block = size & -size
     mixed = keys.reshape(*keys.shape[:-1], -1, block) @ _hadamard(block)

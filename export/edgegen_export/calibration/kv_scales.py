@@ -133,7 +133,7 @@ def _apart(keys: Array, size: int) -> Array:
 
 
 def _factors_after_rotation(config: DecoderConfig, tensors: Mapping[str, LazyTensor], layer: int) -> Array:
-    """What each channel of a rotated key is multiplied with, [head_dim]."""
+    """Return the factor of each channel of a rotated key, [head_dim]."""
     own = config.attentions[layer]
     if own.qk_norm is None or not own.qk_norm.after_rotation:
         return np.ones(own.head_dim, np.float32)

@@ -319,7 +319,7 @@ def _keep(moves: Moves, pair: Pair, done: Smoothed) -> None:
 def _keys_for_int8(
     tensors: Mapping[str, LazyTensor], config: DecoderConfig, layer: int, inputs: Mapping[str, _Inputs], moves: Moves
 ) -> dict[str, LazyTensor]:
-    """What makes queries and keys, changed so that int8 suits the keys, as far as no score is changed by it."""
+    """Return the tensors that make queries and keys, changed so that int8 suits the keys, where no score changes."""
     own, attn = config.layers[layer].attention, f"layers.{layer}.attn"
     if own is None or isinstance(own, LatentAttention | SharedAttention | DifferentialAttention):
         return {}

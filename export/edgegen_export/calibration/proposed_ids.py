@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FIRST_IDS = 32_768
-"""So many first ids are proposed: merges and scores order vocabularies by how frequent tokens are."""
+"""Number of first ids that are proposed: merges and scores order vocabularies by how frequent tokens are."""
 
 
 def proposed_ids(vocab_size: int, seen: Collection[int]) -> NDArray[np.int32] | None:

@@ -180,7 +180,7 @@ class Sensitivity:
         }
 
     def _hidden(self, states: Floats) -> Floats:
-        """What the head takes, [positions, d], at evenly spread positions."""
+        """Return the head's input, [positions, d], at evenly spread positions."""
         hidden = next(self._reference.final([states]))
         hidden = hidden.reshape(-1, hidden.shape[-1])
         wanted = max(1, min(len(hidden), _LOGITS // self._reference.vocab_size))

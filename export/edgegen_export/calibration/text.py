@@ -67,7 +67,7 @@ class Boundaries:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], vocab_size: int) -> "Boundaries":
-        """Those of a generation config."""
+        """Read them from a generation config."""
 
         def ids(key: str) -> list[int]:
             value = settings.get(key)

@@ -32,7 +32,7 @@ def first_streams(g: GraphBuilder, params: Parameters, config: DecoderConfig, al
 
 
 def merged(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, streams: Streams) -> Value:
-    """What the last layer's streams are together, [b, t, d]."""
+    """Return the last layer's streams merged into one, [b, t, d]."""
     first, *others = streams
     wanted = _magnitude(g, first, config.hidden_size)
     made = [linear(g, params.matrix(name), x) for name, x in zip(altup.last, others, strict=True)]

@@ -23,7 +23,7 @@ ROTARY_STEP = 16
 """GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
 
 Reading = Callable[[Value, Value, Value], Value]
-"""What queries read, [b, t, h · head_dim], of query, key and value, or of all three packed in the first."""
+"""Result of attention, [b, t, h · head_dim], of query, key and value, or of all three packed in the first."""
 
 
 def softmax_attention(layer: LayerGraph, attention: Attention, inputs: tuple[Value, ...]) -> Stream:
@@ -67,7 +67,7 @@ def cached_attention(
     bias: Value = NONE,
     sinks: Value = NONE,
 ) -> Value:
-    """What queries read of the KV cache, [b, t, h · head_dim], to which the operator appends keys and values first.
+    """Return the result of attention to the KV cache, [b, t, h · head_dim]; keys and values are appended to it first.
 
     ``packed``: query, key and value, or all three in the first; ``rotates``: whether the operator applies RoPE;
     ``bias`` [b, h, t, keys]: added to the scores; ``sinks`` [h]: logits of heads that add nothing, if computed.
@@ -116,7 +116,7 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
 
 
 def _read(layer: LayerGraph, attention: Attention, query: Value, key: Value, value: Value) -> Value:
-    """What queries read of the layer's own keys and values, or of these and an earlier layer's."""
+    """Return the result of attention to the layer's own keys and values, or to these and an earlier layer's."""
     rotates, (cache, *others) = _rotates_inside(attention), layer.caches
     result = cached_attention(layer, attention, (query, key, value), cache, rotates=rotates)
     mixed = layer.parts.extra(MixedAttention)

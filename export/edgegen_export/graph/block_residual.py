@@ -72,7 +72,7 @@ def over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
 
 
 def final_sum(g: GraphBuilder, params: Parameters, config: DecoderConfig, own: BlockResidual, stream: Stream) -> Value:
-    """What the final norm takes; ``own``: the last layer's."""
+    """Return the input of the final norm; ``own``: the last layer's."""
     seen = (*(stream.others[k] for k in own.blocks_behind), _even(g, config, added(g, stream)))
     return _attended(g, params, f"{FINAL_QUERY}.weight", 1, config.hidden_size, seen)[0]
 
@@ -84,7 +84,7 @@ def _even(g: GraphBuilder, config: DecoderConfig, x: Value, norm: Norm = _EVEN) 
 def _attended(
     g: GraphBuilder, params: Parameters, queries: str, count: int, hidden: int, seen: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """What each of the ``queries`` [q, d] attends to of what is ``seen``, all [b, t, d]."""
+    """Return for each of the ``queries`` [q, d] the mean of what is ``seen``, all [b, t, d], by its attention."""
     if len(seen) == 1:
         return (seen[0],) * count
     matrix = FloatMatrix(params.vector(queries), count, hidden)
@@ -101,7 +101,7 @@ def _attended(
 
 
 def _attended_in(layer: LayerGraph, queries: str, count: int, seen: Sequence[Value]) -> tuple[Value, ...]:
-    """What each of a layer's ``queries`` attends to."""
+    """Return the mean that each of a layer's ``queries`` attends to."""
     return _attended(layer.g, layer.params, f"{layer.name}.{queries}", count, layer.config.hidden_size, seen)
 
 

@@ -75,8 +75,8 @@ def read_layers(config: DecoderConfig) -> list[int]:
 
 
 def cache_read(config: DecoderConfig, model: KVSpec) -> tuple[KVSpec, tuple[int, ...]]:
-    """What the head reads of the ``model``'s KV cache, by names of its own; and of each of the layers there, which of
-    the model's it is."""
+    """Return the part of the ``model``'s KV cache that the head reads, by names of its own; and for each of the layers
+    there, which of the model's it is."""
     kept = {n if one.layer is None else one.layer: one for n, one in enumerate(model.layers)}
     first, shared = dict[int, int](), list[SharedLayer]()
     layers = [kept[source] for source in dict.fromkeys(read_layers(config))]
@@ -119,7 +119,7 @@ def cache_head_name(config: DecoderConfig) -> Callable[[str], str]:
 
 
 def _last_unseen(g: GraphBuilder, total: Value) -> Value:
-    """What is added to the scores [1, 1, 1, total], so that the last key is not read."""
+    """Return the mask [1, 1, 1, total] that is added to the scores, so that the last key is not read."""
     before = g.op.Reshape(g.op.Sub(g.op.Cast(total, to=TensorProto.INT64), g.constant(np.array(1))), g.axes(1))
     seen = g.op.Expand(g.constant(np.zeros(1, np.float32)), g.op.Concat(g.axes(1, 1, 1), before, axis=0))
     return g.op.Concat(seen, g.constant(np.full((1, 1, 1, 1), _UNSEEN)), axis=3)

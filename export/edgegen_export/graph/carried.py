@@ -40,7 +40,7 @@ class Carried:
         return x[..., : self._hidden]
 
     def with_room(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What embeddings give, with room for what layers make."""
+        """Return the embeddings with room for what layers make."""
         rest = self.size - x.shape[2]
         return np.concatenate([x, np.zeros((*x.shape[:2], rest), np.float32)], axis=2) if rest else x
 
@@ -59,8 +59,8 @@ class Carried:
         return step
 
     def leaving(self, g: GraphBuilder, x: Value, stream: Stream, step: StepInputs, layer: int) -> Value:
-        """What the next layer takes: x with the streams behind the layer, and with the keys and values that it made, if
-        others read them."""
+        """Return the input of the next layer: x with the streams after the layer, and with the keys and values that it
+        made, if others read them."""
         hidden = added(g, stream)
         made = {_HIDDEN: hidden, **dict(zip(self._others, stream.others, strict=False))}
         if _kept(layer)[0] in self._places:

@@ -204,7 +204,7 @@ def _build(
 def _split(
     g: GraphBuilder, config: DecoderConfig, parts: Value, first: int, last: int, wanted: Value = NONE
 ) -> dict[int, Value]:
-    """What the layers from ``first`` to ``last`` take of their own embeddings, of the ``wanted`` tokens."""
+    """Return the inputs of layers ``first`` to ``last`` from their own embeddings, of the ``wanted`` tokens."""
     own = config.first(PerLayerEmbedding)
     if own is None or first == last:
         return {}

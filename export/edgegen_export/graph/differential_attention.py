@@ -34,7 +34,7 @@ def _of_pairs(g: GraphBuilder, attention: DifferentialAttention, query: Value) -
 
 
 def _difference(layer: LayerGraph, attention: DifferentialAttention, read: Value) -> Value:
-    """What both queries of each pair have read, [b, t, h · 2 s], as [b, t, h · s]."""
+    """Combine the results of both queries of each pair, [b, t, h · 2 s], to [b, t, h · s]."""
     g, pairs = layer.g, attention.heads // 2
     split = g.op.Reshape(read, g.axes(0, 0, pairs, 2, attention.head_dim))
     first, second = g.node("Split", [split], 2, attributes={"axis": 3, "num_outputs": 2})

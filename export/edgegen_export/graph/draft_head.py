@@ -19,7 +19,7 @@ from edgegen_export.graph.step_inputs import StepInputs
 from edgegen_export.graph.stream import Stream, added, normalized
 
 MODULE = "mtp"
-"""What the names of the head's tensors begin with."""
+"""Prefix of the names of the head's tensors."""
 
 CUT_HEAD = f"{MODULE}.head"
 """The matrix of the rows of the model's head that the head has, where it has not all."""
@@ -79,7 +79,7 @@ class HeadInputs(NamedTuple):
 
 
 def head_inputs(g: GraphBuilder, of_head: Parameters, config: DecoderConfig, kv: KVSpec, token_norm: str) -> HeadInputs:
-    """What a head takes, as inputs of its graph. ``token_norm``: the name of the norm of embeddings."""
+    """Return the input of a head, made of inputs of its graph. ``token_norm``: the name of the norm of embeddings."""
     ids = g.input(GraphContract().input_ids, "int64", ["batch", "tokens"])
     previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", config.hidden_size])
     step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)

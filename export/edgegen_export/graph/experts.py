@@ -61,7 +61,7 @@ def expert_mlp(layer: LayerGraph, experts: Experts, x: Value, residual: Value) -
 
 
 def _shared(layer: LayerGraph, experts: Experts, x: Value, weights: Value) -> Stream:
-    """What shared experts give of x [b, t, d]; ``weights`` [b, t, shared]: theirs, where the router weighs them."""
+    """Return the result of shared experts for x [b, t, d]; ``weights`` [b, t, shared]: the router's, if any."""
     g, own = layer.g, MLP(experts.shared_width, experts.activation, experts.gated)
     result = feed_forward(layer, own, x, name="shared", weights=weights)
     if experts.shared_gated:

@@ -31,7 +31,7 @@ def expert_weights(tensors: Mapping[str, LazyTensor], module: str) -> tuple[Lazy
 
 
 def experts_one_by_one(tensors: Mapping[str, LazyTensor], module: str, count: int) -> LazyTensor:
-    """What ``count`` experts take their input with: of each its gate, where it has one, and its up."""
+    """Return the matrices that multiply the input of ``count`` experts: of each its gate, if any, and its up."""
     parts = [tensors[f"{name}.weight"] for name in taken_by(tensors, module)]
     if len(parts) == 1:
         return parts[0]

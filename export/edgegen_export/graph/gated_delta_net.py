@@ -46,7 +46,7 @@ def gated_delta_net(layer: LayerGraph, net: GatedDeltaNet, x: Value) -> Stream:
 def read_by_delta_rule(
     g: GraphBuilder, qkv: tuple[Value, ...], decay: Value, beta: Value, delta: FixedState, key_heads: int
 ) -> Value:
-    """What q reads of the state ``delta``, [b, t, h · v], after each token has decayed it and moved it by ``beta``.
+    """Read the state ``delta`` by q, [b, t, h · v], after each token has decayed it and moved it by ``beta``.
 
     ``qkv``: [b, t, key_heads · k] twice and [b, t, h · v]; ``decay``: logarithms, [b, t, h] or [b, t, h · k].
     """

@@ -1,4 +1,4 @@
-"""What a layer of a graph keeps, found in the cache's description."""
+"""State that a layer of a graph keeps, found in the cache's description."""
 
 from dataclasses import replace
 

@@ -80,7 +80,7 @@ class LayerwiseModel:
         return (self.hidden_states(x) for (x,) in self._layers([ids]))
 
     def _layers(self, texts: Sequence[NDArray[np.int64]]) -> Iterator[list[Hidden]]:
-        """What each layer gives, [b, t, columns] for each text."""
+        """Yield the result of each layer, [b, t, columns] for each text."""
         states = [*self.embedded(texts)]
         for layer in range(self._config.num_layers):
             with self.layer(layer, max(ids.shape[1] for ids in texts)) as run:
@@ -213,8 +213,8 @@ class LayerwiseModel:
                 tensor.release()
 
     def final(self, states: Sequence[Hidden], *, projected: bool = True) -> Iterator[Hidden]:
-        """What the last layer gives, for each text → what the head's matrix multiplies, or what is projected to that
-        first."""
+        """Yield for each text, from the result of the last layer, the input of the head's matrix, or of the projection
+        before it."""
         params = FedParameters(self._tensors)
         g = GraphBuilder("final norm")
         stream = self._carried.stream(g, g.input("x", "float32", _SHAPE))
@@ -230,7 +230,7 @@ class LayerwiseModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadSlab:
-    """What gives the logits of ``ids``: rows [ids, d] of the head's matrix, their bias [ids], the softcap."""
+    """Part of the head, for the logits of ``ids``: rows [ids, d] of its matrix, their bias [ids], the softcap."""
 
     ids: slice
     rows: Hidden
@@ -348,7 +348,7 @@ def _with_constants(model: ModelProto, constants: Mapping[str, NDArray[np.generi
 
 
 class _Graph:
-    """What ``result`` is of ``g``, fed with ``params``."""
+    """Session of the graph ``g`` with the output ``result``, fed with ``params``."""
 
     def __init__(self, g: GraphBuilder, result: Value, params: FedParameters) -> None:
         g.output(_RESULT, result, "float32", _SHAPE)

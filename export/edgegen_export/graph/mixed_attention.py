@@ -1,4 +1,4 @@
-"""What queries read of another pass, mixed with what they read of their own; :class:`MixedAttention` has the formula.
+"""Attention to another pass, mixed with attention to its own keys and values; :class:`MixedAttention` has the formula.
 
 Shapes: b rows (batch), t new tokens per row, h heads.
 """
@@ -10,7 +10,7 @@ from edgegen_export.graph.reductions import total
 
 
 def with_earlier(layer: LayerGraph, mixed: MixedAttention, query: Value, read: tuple[Value, Value]) -> Value:
-    """What rotated queries [b, t, h · head_dim] have read of an earlier layer's keys and values, and of their own."""
+    """Mix what rotated queries [b, t, h · head_dim] read of an earlier layer's keys and values, and of their own."""
     g = layer.g
     by_head = g.axes(0, 0, mixed.heads, mixed.head_dim)
     weight, bias = (layer.weight(f"mix.{name}") for name in ("weight", "bias"))

@@ -117,7 +117,7 @@ class BlockHeads:
 HeadMatrices = FloatHeads | BlockHeads
 Matrix = FloatMatrix | BlockMatrix
 LinearMatrix = Matrix | TernaryMatrix
-"""What a linear layer may have."""
+"""Ways in which the weight of a linear layer may be stored."""
 
 
 class Parameters(Protocol):

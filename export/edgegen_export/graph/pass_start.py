@@ -1,4 +1,4 @@
-"""What a further pass over layers starts from; :class:`PassStart` has the formulas.
+"""Start of a further pass over layers; :class:`PassStart` has the formulas.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size.
 """

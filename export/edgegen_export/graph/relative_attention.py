@@ -32,7 +32,7 @@ from edgegen_export.graph.short_conv import convolved, shifted, with_last_tokens
 from edgegen_export.graph.stream import Stream, norm_of_groups
 
 _LEAST_LENGTH = 1e-6
-"""What is added to lengths that are divided by."""
+"""Least length, added to lengths before they divide."""
 
 
 def relative_attention(layer: LayerGraph, attention: RelativeAttention, inputs: tuple[Value, ...]) -> Stream:
@@ -69,7 +69,7 @@ def relative_attention(layer: LayerGraph, attention: RelativeAttention, inputs: 
 
 
 def _projected(layer: LayerGraph, attention: RelativeAttention, inputs: tuple[Value, ...]) -> dict[str, Value]:
-    """What is projected of the inputs, by name, [b, t, channels]."""
+    """Return the projections of the inputs, by name, [b, t, channels]."""
     g, parts = layer.g, dict[str, Value]()
     inputs = inputs * 3 if attention.apart and not inputs[1:] else inputs
     for x, modules in zip(inputs, attention.products[:-1], strict=True):
@@ -91,7 +91,7 @@ def _over_tokens(
 
 
 def _bias(layer: LayerGraph, attention: RelativeAttention, relative: Value, sink: Value, apart: Value) -> Value:
-    """What is added to the scores, [b, h, t, n]; relative [b, t, h · rank], sink [b, t, h], apart [b, t, n, 1]."""
+    """Return the bias of the scores, [b, h, t, n]; relative [b, t, h · rank], sink [b, t, h], apart [b, t, n, 1]."""
     g, heads, rank, count = layer.g, attention.heads, attention.rank, attention.extent + 1
     profiles = FloatMatrix(layer.params.vector(f"{layer.name}.{PROFILES}"), count, rank)
     by_head = g.op.Reshape(relative, g.op.Concat(g.op.Shape(relative, end=1), g.axes(-1, rank), axis=0))

@@ -31,8 +31,8 @@ class FusedRouting:
 
 
 def fused_routing(g: GraphBuilder, experts: Experts, logits: Value, bias: Value) -> FusedRouting:
-    """What the router's ``logits`` [b, t, experts] ask for, but for the scaling, which is in the experts; ``bias``
-    [experts]: added for the choice."""
+    """Return the experts and weights that the router's ``logits`` [b, t, experts] ask for, but for the scaling, which
+    is in the experts; ``bias`` [experts]: added for the choice."""
     routing = experts.routing
     by_sigmoid = routing.scores == "sigmoid"
     beside = NONE
@@ -81,7 +81,7 @@ def top(g: GraphBuilder, x: Value, count: int) -> tuple[Value, Value]:
 
 
 def normalizing_sum(g: GraphBuilder, routing: Routing, total: Value) -> Value:
-    """What weights are divided by that are to add up to one, of their sum."""
+    """Return the divisor of weights that are to add up to one, from their sum."""
     if routing.least_sum:
         total = g.op.Max(total, g.constant(np.array(routing.least_sum, np.float32)))
     return g.op.Add(total, g.constant(np.array(routing.epsilon, np.float32))) if routing.epsilon else total

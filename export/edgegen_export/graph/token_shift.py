@@ -1,4 +1,4 @@
-"""What the token before differs by, over a fixed state.
+"""Difference of the token before, over a fixed state.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size.
 """

@@ -10,7 +10,7 @@ from edgegen_export.quantize.recipe import Scheme
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a scheme may cost without a warning: ``mean_kl`` in nats, and ``perplexity``, the relative change beyond
+    """Limits up to which a scheme costs no warning: ``mean_kl`` in nats, and ``perplexity``, the relative change beyond
     twice its standard error.
 
     Not top-1 agreement: a model for which many ids are nearly as likely changes its first choice for nothing.
@@ -35,7 +35,7 @@ INT8_KV = 0.01
 
 
 def parity_warnings(report: ParityReport, manifest: Manifest, *, can_be_calibrated: bool) -> list[str]:
-    """What the bundle costs beyond its limits, one sentence for each, with what to do.
+    """Return what the bundle costs beyond its limits, one sentence for each, with what to do.
 
     ``can_be_calibrated``: whether the model can be run before its weights are stored.
     """

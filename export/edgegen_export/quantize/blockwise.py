@@ -49,7 +49,7 @@ class Blocks:
         return replace(self, codes=self.codes[which], scales=self.scales[which], zeros=zeros)
 
     def values(self) -> Floats:
-        """What the codes stand for: float32 [n, k]."""
+        """Return the values that the codes stand for: float32 [n, k]."""
         zeros = np.float32(middle(self.bits)) if self.zeros is None else self.zeros[:, :, None].astype(np.float32)
         values: Floats = (self.codes.astype(np.float32) - zeros) * self.scales[:, :, None]
         return values.reshape(len(values), -1)[:, : self.columns]

@@ -94,7 +94,7 @@ class Hessian:
         return result
 
     def kept(self, columns: int) -> float:
-        """What the products of two of so many columns are multiplied by."""
+        """Return the factor of products of two different columns, of a group with that number of ``columns``."""
         if self.inputs is None or self.inputs >= _ENOUGH * columns:
             return 1.0
         return _SHRINKS * self.inputs / (_SHRINKS * self.inputs + columns)

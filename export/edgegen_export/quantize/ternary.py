@@ -25,6 +25,6 @@ def ternary_rows(rows: Floats) -> tuple[NDArray[np.uint8], Floats] | None:
 
 
 def values_of_bytes() -> NDArray[np.int8]:
-    """What each byte of codes stands for: int8 [256, 4]."""
+    """Values that each byte of codes stands for: int8 [256, 4]."""
     codes = np.arange(256)[:, None] >> 2 * np.arange(IN_A_BYTE) & 3
     return (codes - _ZERO).astype(np.int8)

@@ -46,7 +46,7 @@ class QueryScale:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What attention reads is multiplied with the sigmoid of a gate, projected like the queries, one number for each
+    """Gate of attention: its sigmoid, projected like the queries, multiplies what attention reads, one number for each
     channel or for each head; ``softplus``: with ``log(1 + exp(gate))`` instead."""
 
     by: Literal["channel", "head"]

@@ -14,7 +14,7 @@ from edgegen_export.tensors.lazy import LazyTensor
 
 Shapes = Mapping[str, Shape]
 Norms = Mapping[str, tuple[Norm, Shape]]
-"""What each norm computes, and the shape of its weight."""
+"""Formula of each norm, and the shape of its weight."""
 Tensors = MutableMapping[str, LazyTensor]
 Modules = tuple[str, ...]
 """Matrices that take the same input, and are fused into one."""
@@ -112,8 +112,7 @@ class Component:
 
     @property
     def of_heads(self) -> Shapes:
-        """Those of them that have a matrix for each head: the shape [rows, columns] of all together, as they are
-        multiplied with."""
+        """Matrices that each head has one of: the shape [rows, columns] of all heads' together, as they multiply."""
         return {}
 
     def norms(self, norm: Norm, hidden: int) -> Norms:
@@ -130,7 +129,7 @@ class Component:
         return {}
 
     def states(self, hidden: int) -> Shapes:
-        """What it keeps for each sequence, of a fixed size, in float32."""
+        """States that it keeps for each sequence, of a fixed size, in float32."""
         return {}
 
     def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
@@ -142,7 +141,7 @@ class Component:
 
     @property
     def products_around(self) -> tuple[Modules, ...]:
-        """Those of them that are no tables, fused as the graph fuses them."""
+        """Matrices that are no tables, fused as the graph fuses them."""
         return ()
 
     def norms_around(self, norm: Norm, hidden: int) -> Norms:

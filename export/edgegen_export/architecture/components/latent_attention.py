@@ -10,7 +10,7 @@ from edgegen_export.architecture.components.norm import Norm
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """What latent attention makes keys and values of, and the sizes of these (DeepSeek-AI 2024, arXiv:2405.04434).
+    """Latent that keys and values are made of, and the sizes of these (DeepSeek-AI 2024, arXiv:2405.04434).
 
     ``rank``: numbers of a token's latent; ``unrotated``: of a head's key, those made of the latent, beside the rotated
     ones, which all heads share; ``value``: of a head's value; ``query_rank``: numbers that queries are made of, None

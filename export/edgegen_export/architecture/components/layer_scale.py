@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.component import Component, Shapes
 
 @dataclass(frozen=True, slots=True)
 class LayerScale(Component):
-    """What a layer gives, with the residual stream, is multiplied with a trained number."""
+    """Trained number that multiplies the result of a layer, the residual stream included."""
 
     def numbers(self, hidden: int) -> Shapes:
         return {"scale": (1,)}

@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.component import Component, Shapes
 
 @dataclass(frozen=True, slots=True)
 class MixedAttention(Component):
-    """What attention reads is mixed with what the same queries q read of all keys and values of the earlier layer
+    """Attention mixed with what the same queries q read of all keys and values of the earlier layer
     ``source``: ``gate · earlier + (1 - gate) · own`` with ``gate = sigmoid(weight · q + bias)`` for each head.
 
     q is rotated. ``source`` is None in the first pass, which has the tensors and does not mix.

@@ -63,7 +63,7 @@ class NormalizedMLP(MLP):
 
 @dataclass(frozen=True, slots=True)
 class Interpolation(Component):
-    """What a sublayer gives is approached, ``x += |rate| · (norm(f(x)) - x)``, at trained rates, one number for each
+    """Approach to the result of a sublayer, ``x += |rate| · (norm(f(x)) - x)``, at trained rates, one number for each
     channel, times ``factor``."""
 
     factor: float

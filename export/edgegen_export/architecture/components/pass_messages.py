@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.block_residual import kept_stream
 from edgegen_export.architecture.components.component import Component, Modules, Shapes, Tensors
 
 HEARERS = ("q", "k", "v", "mlp")
-"""What has a message of its own: queries, keys, values and the MLP."""
+"""Parts that have a message of their own: queries, keys, values and the MLP."""
 MESSAGE_QUERIES = "messages.queries"
 
 

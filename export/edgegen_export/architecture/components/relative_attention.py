@@ -57,12 +57,12 @@ class RelativeAttention(Attention):
 
     @property
     def of_queries(self) -> Shapes:
-        """What is projected of the queries' input, and how many channels each has."""
+        """Projections of the queries' input, and the number of channels of each."""
         sinks = {"sink": (self.heads,)} if self.query_sinks else {}
         return {"q": (self.width,), "relative": (self.heads * self.rank,), **self.gates, **sinks}
 
     def of_keys(self, name: str) -> Shapes:
-        """What is projected of the input of keys, or of values: ``k`` or ``v``."""
+        """Projections of the input of keys, or of values: ``k`` or ``v``."""
         return {name: (self.kv_width,), **({f"{name}_taps": (self.kv_heads * self.conv,)} if self.dynamic else {})}
 
     @property

@@ -41,7 +41,7 @@ class SharedMLP(MLP):
 
 @dataclass(frozen=True, slots=True)
 class SharedUse(Component):
-    """What one use of a shared block has of its own: a matrix of what the block gives, ``linear``, and updates of low
+    """Tensors of one use of a shared block alone: a matrix of the block's result, ``linear``, and updates of low
     ``rank``, ``B · A``, of gate and up of ``inner`` channels together, and where ``attends`` says their ``width``, of
     queries, keys and values each."""
 

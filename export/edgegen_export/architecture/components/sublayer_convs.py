@@ -13,8 +13,8 @@ _FACTOR = "mlp_conv.factor"
 
 @dataclass(frozen=True, slots=True)
 class SublayerConvs(Component):
-    """What attention gives, and what the MLP gives, is ``x + conv(x)`` of the last ``width`` tokens, each channel by
-    itself, before it is added to the residual stream.
+    """Convolutions of the results of attention and of the MLP, ``x + conv(x)`` of the last ``width`` tokens, each
+    channel by itself, before they are added to the residual stream.
 
     ``even``: divided by the root of the number of terms, ``width + 1``. ``factor``: the MLP's is multiplied with a
     trained number.

@@ -44,7 +44,7 @@ class TimeMix(Mixer):
 
     name: ClassVar[str] = "time"
     parts: ClassVar[tuple[str, ...]] = ("r", "w", "k", "v", "rate", "gate")
-    """What takes a blend of its own."""
+    """Projections that take a blend of their own."""
     trained: ClassVar[tuple[str, ...]] = ("key_scale", "key_rate", "bonus")
     smoothed: ClassVar[str] = "gate"
     operators_since: ClassVar[str] = LEAST_ONNXRUNTIME
