@@ -22,3 +22,7 @@ def byte_count(text: str) -> int:
     if found is None or unit is None:
         raise click.BadParameter(f"{text!r} is no number of bytes, such as 4GB, 1.5GiB or 1500000000.")
     return int(found[1]) * unit + int(float(found[2] or 0) * unit)
+
+
+BYTES = click.types.convert_type(byte_count)
+"""The type of flags: one for all verbs."""

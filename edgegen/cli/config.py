@@ -15,12 +15,20 @@ from edgegen.bundle.store import BundleStore
 from edgegen.cli import VERBS, command_of
 from edgegen.cli.environment import API_KEY, HOME, variables_of, warn_of_misspelt
 from edgegen.cli.flag import Flag
-from edgegen.cli.option_flags import DEFAULTS, default_of, given_engine_options, given_options, options_of_verb
+from edgegen.cli.option_flags import (
+    DEFAULTS,
+    default_of,
+    given_engine_options,
+    given_of,
+    given_options,
+    options_of_verb,
+)
 from edgegen.cli.tuned_options import tuned_for
 from edgegen.errors import did_you_mean
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import OPTIONS
+from edgegen.server.http.options import ServerOptions
 from edgegen.system import home_folder, physical_cores
 
 _VERB = "generate"
@@ -93,6 +101,7 @@ def settings_of(command: click.Command, flags: list[str], parent: click.Context)
     parser = click.Command(command.name, params=[*variables.values()], add_help_option=False)
     with parser.make_context(command.name, flags, parent=parent) as read:
         asked, engine = given_options(), EngineOptions(**given_engine_options())
+        server = asdict(ServerOptions()) | given_of(ServerOptions)
         bundle = _bundle(read.params)
         verbs = DEFAULTS.get(command.name or "", {})
         of_bundle = defaults = GenerationOptions().override(verbs)
@@ -122,6 +131,8 @@ def settings_of(command: click.Command, flags: list[str], parent: click.Context)
                     value, source = bundle.variant.kv.dtype, "bundle"
                 elif value is None:
                     value = physical_cores() if flag.name == "threads" else default_of(OPTIONS[flag.name], None) or None
+            elif flag.name in server:
+                value = server[flag.name]
             yield Setting(max(flag.opts, key=len), variable, _as_flag(flag, value), source)
 
 
@@ -142,7 +153,9 @@ def _bundle(given: dict[str, Any]) -> Bundle | None:
 
 
 def _as_flag(flag: Flag, value: object) -> object:
-    """The value in the flag's sense: ``--no-use-cache`` is on where ``use_cache`` is off."""
+    """The value in the flag's sense: ``--no-use-cache`` is on where ``use_cache`` is off, and no keys are no file."""
+    if value == () and not flag.multiple:
+        return None
     return not value if flag.is_flag and flag.flag_value is False and not flag.secondary_opts else value
 
 

@@ -9,10 +9,10 @@ import click
 from edgegen.cli.flag import Flag
 from edgegen.options.table import Group
 
-HelpGroup = Group | Literal["Tests", "Server"]
-"""A group of the table of options, what ``eval`` and ``bench`` measure, or where ``serve`` listens."""
+HelpGroup = Group | Literal["Tests"]
+"""A group of the table of options, or what ``eval`` and ``bench`` measure."""
 
-_ORDER: tuple[str, ...] = ("Tests", "Server", *get_args(Group))
+_ORDER: tuple[str, ...] = ("Tests", *get_args(Group))
 _EVERYTHING = "edgegen.everything"
 _WIDEST = 30
 """Characters of an option that still has its help beside it."""

@@ -4,18 +4,16 @@ import click
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
-from edgegen.cli.byte_count import byte_count
+from edgegen.cli.byte_count import BYTES
 from edgegen.cli.grouped_help import in_group
 from edgegen.cli.option_flags import given_engine_options
 from edgegen.options.engine import EngineOptions
 from edgegen.system import LOCAL, Source
 
-_BYTES = click.types.convert_type(byte_count)  # one for all verbs
-
 max_memory_flag = click.option(
     "--max-memory",
     metavar="BYTES",
-    type=_BYTES,
+    type=BYTES,
     cls=in_group("Speed and memory", is_common=False),
     help="Stay within this memory, such as 1GB: chooses context, KV cache and prefill chunk.",
 )

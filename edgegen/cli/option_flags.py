@@ -1,17 +1,19 @@
 """Command-line flags made from the table of options: a verb's flags, and what was given of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from edgegen.cli.byte_count import BYTES
 from edgegen.cli.flag import is_from_environment
 from edgegen.cli.grouped_help import in_group
 from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
-from edgegen.options.kinds import Biases, Number, OneOf, Switch, Texts, TokenIds
-from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, Option
+from edgegen.options.kinds import Biases, Bytes, Number, OneOf, Switch, TokenIds
+from edgegen.options.option_set import OptionSet, options_of
+from edgegen.options.table import Option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,13 +29,17 @@ _GIVEN = "edgegen.options"
 
 def option_flags(verb: str) -> Callable[[F], F]:
     """Give a command the flags that the table has for ``verb``; what is given of them is collected."""
-    generation, engine = GenerationOptions().override(DEFAULTS.get(verb, {})), EngineOptions()
-    defaults = [(option, generation) for option in GENERATION_OPTIONS] + [(option, engine) for option in ENGINE_OPTIONS]
+    return flags_of(verb, GenerationOptions().override(DEFAULTS.get(verb, {})), EngineOptions())
+
+
+def flags_of(verb: str, *defaults: OptionSet) -> Callable[[F], F]:
+    """Give a command the flags for ``verb`` of sets of options; :func:`given_of` has what is given of them."""
+    rows = [(option, getattr(values, option.name)) for values in defaults for option in options_of(type(values))]
 
     def add(command: F) -> F:
-        for option, values in reversed(defaults):
+        for option, value in reversed(rows):
             if verb in option.verbs:
-                words = _IN_WORDS.get((verb, option.name)) or default_of(option, getattr(values, option.name))
+                words = _IN_WORDS.get((verb, option.name)) or default_of(option, value)
                 command = _flag(option, words)(command)
         return command
 
@@ -51,14 +57,22 @@ def options_of_verb(verb: str, own: GenerationOptions, max_context: int) -> Gene
 
 def given_options() -> dict[str, Any]:
     """The generation options that the running command was given, by name; a flag wins over a variable."""
-    given = _given(GENERATION_OPTIONS)
+    given = given_of(GenerationOptions)
     flags = {name: value for name, value in given.items() if not is_from_environment(name)}
     return {name: value for name, value in given.items() if name in flags or not _contradicts(name, value, flags)}
 
 
 def given_engine_options() -> dict[str, Any]:
     """The engine options that the running command was given, by name."""
-    return _given(ENGINE_OPTIONS)
+    return given_of(EngineOptions)
+
+
+def given_of(options: type[OptionSet]) -> dict[str, Any]:
+    """The options of a class that the running command was given, by name."""
+    collected = click.get_current_context().meta.get(_GIVEN, {})
+    return {
+        option.name: _read(option, collected[option.name]) for option in options_of(options) if option.name in collected
+    }
 
 
 def flag_of(option: Option) -> str:
@@ -84,7 +98,7 @@ def _flag(option: Option, without: str) -> Callable[[F], F]:
         cls=in_group(option.group, is_common=option.common),
         type=_type(option),
         default=None,
-        multiple=isinstance(kind, Biases | TokenIds | Texts),
+        multiple=kind.several,
         metavar=option.metavar or ("N" if _type(option) is int else "X" if _type(option) is float else None),
         callback=_collect_biases if isinstance(kind, Biases) else _collect,
         expose_value=False,
@@ -95,6 +109,8 @@ def _flag(option: Option, without: str) -> Callable[[F], F]:
 
 def _type(option: Option) -> Any:
     match option.kind:
+        case Bytes():
+            return BYTES
         case Number():
             return option.kind.type
         case TokenIds():
@@ -126,11 +142,6 @@ def _collect_biases(context: click.Context, parameter: click.Parameter, value: t
         except ValueError:
             raise click.BadParameter(f"{text!r} is no ID=BIAS, such as 42=-1.5", context, parameter) from None
     _collect(context, parameter, biases or None)
-
-
-def _given(options: Iterable[Option]) -> dict[str, Any]:
-    collected = click.get_current_context().meta.get(_GIVEN, {})
-    return {option.name: _read(option, collected[option.name]) for option in options if option.name in collected}
 
 
 def _contradicts(name: str, value: Any, flags: dict[str, Any]) -> bool:

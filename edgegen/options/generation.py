@@ -46,6 +46,10 @@ EarlyStopping = bool | Literal["never"]
 """As in transformers."""
 
 
+def _stop_problem(text: str) -> str | None:
+    return None if text else "an empty string would stop at once"
+
+
 class GenerationOverrides(TypedDict, total=False):
     """Keyword arguments of ``generate``: every field of :class:`GenerationOptions`; None leaves it out."""
 
@@ -190,7 +194,7 @@ class GenerationOptions(LogitsSettings):
         metavar="ID",
     )
     stop_strings: tuple[str, ...] = option(
-        (), "Stopping", Texts(), "Stop before this text; may be repeated.", metavar="TEXT", common=True
+        (), "Stopping", Texts(_stop_problem), "Stop before this text; may be repeated.", metavar="TEXT", common=True
     )
     stop_token_ids: tuple[int, ...] = option(
         (),

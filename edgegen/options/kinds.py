@@ -1,13 +1,13 @@
 """Kinds of option values: what a value may be, how a shorter way to write it is read, and what is wrong with it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from re import fullmatch
 from reprlib import repr as shortened
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from edgegen.errors import OptionError
 from edgegen.options.validation import boolean, functions, number, token_ids
@@ -15,6 +15,12 @@ from edgegen.options.validation import boolean, functions, number, token_ids
 
 class Kind(ABC):
     """The values that an option accepts; None is not one of them, it stands for an option that is left out."""
+
+    several: ClassVar[bool] = False
+    """Whether a value is a list, of which a flag that may be repeated has the parts."""
+
+    secret: ClassVar[bool] = False
+    """Whether no text of the options may show a value."""
 
     @property
     @abstractmethod
@@ -50,6 +56,10 @@ class Number(Kind):
 
     def problems(self, name: str, value: object) -> list[str]:
         return number(name, value, self.type, self.low, self.high, above=self.above, below=self.below)
+
+
+class Bytes(Number):
+    """A number of bytes; a flag may have a unit."""
 
 
 class Switch(Kind):
@@ -94,6 +104,8 @@ class TokenId(Kind):
 class TokenIds(Kind):
     """A list of token ids; one id may stand for itself."""
 
+    several = True
+
     @property
     def spelled(self) -> str:
         return "token id, or a list"
@@ -123,6 +135,8 @@ class TokenSequences(Kind):
 
 class Biases(Kind):
     """Mapping of token ids, or of token id sequences if ``sequences``, to numbers that are added to logits."""
+
+    several = True
 
     def __init__(self, *, sequences: bool = False) -> None:
         self.sequences = sequences
@@ -183,8 +197,24 @@ class Functions(Kind):
         return functions(name, value)
 
 
+class Text(Kind):
+    """Any text."""
+
+    @property
+    def spelled(self) -> str:
+        return "text"
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return [] if isinstance(value, str) else [f"{name}: text expected, found {shortened(value)}"]
+
+
 class Texts(Kind):
-    """A list of texts that are not empty; one text may stand for itself."""
+    """A list of texts; one text may stand for itself. ``problem``: what is wrong with a text; None if nothing is."""
+
+    several = True
+
+    def __init__(self, problem: Callable[[str], str | None] = lambda _: None) -> None:
+        self.problem = problem
 
     @property
     def spelled(self) -> str:
@@ -195,9 +225,9 @@ class Texts(Kind):
 
     def problems(self, name: str, value: object) -> list[str]:
         return [
-            f"{name}: an empty string would stop at once" if text == "" else f"{name}: text expected, found {text!r}"
+            f"{name}: {problem}"
             for text in cast(tuple[object, ...], value)
-            if not isinstance(text, str) or not text
+            if (problem := self.problem(text) if isinstance(text, str) else f"text expected, found {text!r}")
         ]
 
 

@@ -11,6 +11,7 @@ JsonWhitespace = Literal["compact", "flexible", "any"]
 """Space between the tokens of JSON that a constraint makes."""
 
 Group = Literal[
+    "Server",
     "Prompt",
     "Sampling",
     "Penalties",
@@ -117,4 +118,4 @@ def option(
     metadata = {"option": described}
     if isinstance(value, dict):
         return cast(T, field(default_factory=cast(dict[Any, Any], value).copy, metadata=metadata))
-    return field(default=value, metadata=metadata)
+    return field(default=value, repr=not kind.secret, metadata=metadata)

@@ -9,7 +9,8 @@ import tomllib
 
 from edgegen.cli import command_of
 from edgegen.cli.environment import HOME, variables_of
-from tests.command_line import parameters
+from edgegen.server.http.options import ServerOptions
+from tests.command_line import given
 from tests.root import ROOT
 
 TEXT = (ROOT / "packaging" / "Containerfile").read_text("utf-8").replace("\\\n", " ")
@@ -63,7 +64,8 @@ def test_two_stages_and_no_root() -> None:
 def test_the_command_is_there_and_takes_the_variables() -> None:
     verb, *flags = json.loads(steps("CMD")[0])
     assert json.loads(steps("ENTRYPOINT")[0]) == ["edgegen"]
-    assert "grace_seconds" in parameters(verb, flags)
+    assert verb == "serve"
+    assert given(verb, flags, ServerOptions) == {}
     assert sorted(set(variables()) - {HOME, *variables_of(command_of(verb))}) == []
     assert steps("EXPOSE") == [variables()["EDGEGEN_PORT"]]
 

@@ -12,7 +12,8 @@ import pytest
 
 from edgegen.cli import command_of
 from edgegen.cli.environment import API_KEY, HOME, variables_of
-from tests.command_line import parameters
+from edgegen.server.http.options import ServerOptions
+from tests.command_line import given
 from tests.root import ROOT
 
 UNIT = ROOT / "packaging" / "edgegen.service"
@@ -70,7 +71,9 @@ def test_the_command_takes_the_flags_and_ends_in_time() -> None:
     (line,) = settings()["ExecStart"]
     program, verb, *flags = shlex.split(line)
     assert Path(program).name == "edgegen"
-    assert parameters(verb, flags)["grace_seconds"] < int(settings()["TimeoutStopSec"][0])
+    assert verb == "serve"
+    options = ServerOptions(**given("serve", flags, ServerOptions))
+    assert options.grace_seconds < int(settings()["TimeoutStopSec"][0])
 
 
 def test_bundles_are_kept_where_the_service_may_write() -> None:
@@ -97,5 +100,5 @@ def test_each_setting_is_a_variable_of_the_server() -> None:
 def test_settings_are_taken_when_they_are_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in re.findall(r"^#([A-Z_]+)=(.+)$", SETTINGS.read_text("utf-8"), re.MULTILINE):
         monkeypatch.setenv(name, value)
-    given = parameters("serve", [])
-    assert (given["host"], given["allowed_hosts"]) == ("0.0.0.0", ("raspberrypi.local",))
+    options = given("serve", [], ServerOptions)
+    assert (options["host"], options["allowed_hosts"]) == ("0.0.0.0", ("raspberrypi.local",))

@@ -1,11 +1,14 @@
 """ServerOptions: where the server listens, who may use it, and its limits."""
 
 import ipaddress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
+from typing import cast, get_args
 from urllib.parse import urlsplit
 
-from edgegen.errors import OptionError, UsageError, one_or_list
-from edgegen.options.validation import number
+from edgegen.options.kinds import Bytes, Kind, Number, OneOf, Switch, Text, Texts
+from edgegen.options.option import option
+from edgegen.options.option_set import OptionSet, documented
+from edgegen.server.http.log import LogFormat, LogLevel
 
 MOST_HEADER_BYTES = 16 << 10
 """Of the address and the headers of a request together."""
@@ -33,94 +36,181 @@ EVERY_ORIGIN = "*"
 """Of ``allowed_origins``: pages of every site."""
 BODY_SECONDS = 30.0
 """Seconds that a client may take to send a body."""
+_SERVE = ("serve",)
+"""The verb that has the flags."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """
-    Attributes:
-        keys: API keys, any of which is accepted; none means that no key is needed.
-        insecure: listen on an address beside this machine's own without a key.
-        allowed_hosts: names of this server beside its addresses, for the check of the ``Host`` header.
-        allowed_origins: sites whose pages may use the server (CORS), such as ``https://app.example``; ``*`` is all.
-        aliases: other names of the default model.
-        any_model: a request that names a model which is not served gets the default one.
-        allow_priority: a request may go before others, by a ``priority`` below 0; else it is refused.
-        max_queue: requests that may wait while ``max_batch_size`` run; others are refused with 503.
-        max_tokens: most tokens of an answer; None is the model's context.
-        request_seconds: after this time a request is ended.
-        memory_budget: bytes that loaded models may take together; None is most of what is free at the start.
-        autoload: a request loads the model that it names; False leaves that to ``/models/load``.
-        grace_seconds: how long running requests may go on when the server is stopped.
-        keep_alive_seconds: after this time without anything sent, a stream sends a keep-alive.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    _: KW_ONLY
-    keys: tuple[str, ...] = field(default=(), repr=False)
-    insecure: bool = False
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-    any_model: bool = False
-    allow_priority: bool = False
-    max_queue: int = 32
-    max_tokens: int | None = None
-    request_seconds: float = 600.0
-    memory_budget: int | None = None
-    autoload: bool = True
-    grace_seconds: float = 30.0
-    keep_alive_seconds: float = 5.0
-
-    @property
-    def socket_path(self) -> str | None:
-        """The path of a UNIX socket, where ``host`` is one: ``unix:PATH``, or a path that ends in ``.sock``."""
-        return socket_path(self.host)
-
-    def __post_init__(self) -> None:
-        problems = [
-            *number("port", self.port, int, 0, 65535),
-            *number("max_queue", self.max_queue, int, 0),
-            *(number("max_tokens", self.max_tokens, int, 1) if self.max_tokens is not None else []),
-            *(number("memory_budget", self.memory_budget, int, 1) if self.memory_budget is not None else []),
-            *number("request_seconds", self.request_seconds, float, 0, above=True),
-            *number("grace_seconds", self.grace_seconds, float, 0),
-            *number("keep_alive_seconds", self.keep_alive_seconds, float, 0, above=True),
-        ]
-        problems += [problem for origin in self.allowed_origins for problem in _origin_problems(origin)]
-        problems += [f"aliases: {name!r} is not a name" for name in self.aliases if not name or name != name.strip()]
-        if any(not key or not key.isascii() or not key.isprintable() or " " in key for key in self.keys):
-            problems.append("an API key is one word of printable ASCII characters")
-        if problems:
-            raise OptionError(one_or_list(problems))
-        if not self.keys and not self.insecure and not is_loopback(self.host):
-            raise UsageError(
-                f"{self.host} can be reached from other machines: set EDGEGEN_API_KEY or give --api-key-file, "
-                "or add --insecure to serve everyone."
-            )
+def _alias_problem(name: str) -> str | None:
+    """What is wrong with another name of a model."""
+    return None if name and name == name.strip() else f"{name!r} is not a name"
 
 
-def _origin_problems(origin: str) -> list[str]:
+def _origin_problem(origin: str) -> str | None:
     """What is wrong with an origin: a scheme and a host, and a port that is not the scheme's own."""
     if origin == EVERY_ORIGIN:
-        return []
+        return None
     try:
         parts = urlsplit(origin)
         at = f"{parts.scheme}://{parts.netloc}".lower()
         fits = bool(parts.scheme and parts.hostname and "*" not in origin and parts.username is None)
         port = parts.port
     except ValueError:
-        return [f"allowed_origins: {origin!r} is not an origin: scheme://host or scheme://host:port expected"]
+        return f"{origin!r} is not an origin: scheme://host or scheme://host:port expected"
     if not fits:
         said = f"scheme://host or scheme://host:port expected, or {EVERY_ORIGIN!r} for all"
         near = f"; did you mean 'http://{origin}'?" if "://" not in origin and "*" not in origin else ""
-        return [f"allowed_origins: {origin!r} is not an origin: {said}{near}"]
+        return f"{origin!r} is not an origin: {said}{near}"
     if port == {"http": 80, "https": 443}.get(parts.scheme.lower()):
         at = at.rpartition(":")[0]
-    if origin != at:
-        return [f"allowed_origins: {origin!r} is not how browsers write an origin; did you mean {at!r}?"]
-    return []
+    return None if origin == at else f"{origin!r} is not how browsers write an origin; did you mean {at!r}?"
+
+
+class ApiKeys(Kind):
+    """Keys, any of which is accepted; a flag names a file of them."""
+
+    secret = True
+
+    @property
+    def spelled(self) -> str:
+        return "API keys"
+
+    def problems(self, name: str, value: object) -> list[str]:
+        keys = cast(tuple[str, ...], value)
+        known = all(key and key.isascii() and key.isprintable() and " " not in key for key in keys)
+        return [] if known else ["an API key is one word of printable ASCII characters"]
+
+
+@documented
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions(OptionSet):
+    """Where the server listens, who may use it, and its limits: the flags of ``edgegen serve``."""
+
+    aliases: tuple[str, ...] = option(
+        (),
+        "Server",
+        Texts(_alias_problem),
+        "Another name of the first model, such as gpt-4o-mini; may be repeated.",
+        _SERVE,
+        metavar="NAME",
+        flag="--alias",
+    )
+    any_model: bool = option(
+        False, "Server", Switch(), "The one model of -m answers to every name that is not served.", _SERVE
+    )
+    host: str = option(
+        "127.0.0.1",
+        "Server",
+        Text(),
+        "The address to listen on; a path that ends in .sock is a UNIX socket.",
+        _SERVE,
+        common=True,
+    )
+    port: int = option(8000, "Server", Number(int, 0, 65535), "The port; 0 is any free one.", _SERVE, common=True)
+    keys: tuple[str, ...] = option(
+        (),
+        "Server",
+        ApiKeys(),
+        "API keys that clients may use, one a line; or one key in EDGEGEN_API_KEY.",
+        _SERVE,
+        metavar="FILE",
+        flag="--api-key-file",
+        common=True,
+    )
+    insecure: bool = option(False, "Server", Switch(), "Listen on other addresses without a key.", _SERVE, common=True)
+    allowed_hosts: tuple[str, ...] = option(
+        (),
+        "Server",
+        Texts(),
+        "A name of this machine that clients use; may be repeated.",
+        _SERVE,
+        note="Compared with the ``Host`` header.",
+        metavar="NAME",
+        flag="--allow-host",
+    )
+    allowed_origins: tuple[str, ...] = option(
+        (),
+        "Server",
+        Texts(_origin_problem),
+        "A site whose pages may use the server, such as https://app.example (CORS); may be repeated. '*' lets every "
+        "page that a browser here opens use it.",
+        _SERVE,
+        metavar="ORIGIN",
+        flag="--allow-origin",
+    )
+    allow_pull: bool = option(
+        False,
+        "Server",
+        Switch(),
+        "Clients may have models downloaded into the store, by POST /api/pull.",
+        _SERVE,
+        common=True,
+    )
+    allow_priority: bool = option(
+        False,
+        "Server",
+        Switch(),
+        "Requests may go before others, by a priority below 0. A steady stream of them holds up all others.",
+        _SERVE,
+    )
+    memory_budget: int | None = option(
+        None,
+        "Server",
+        Bytes(int, 1),
+        "Memory of all loaded models, such as 4GB.",
+        _SERVE,
+        default="80% of what is free",
+        metavar="BYTES",
+        common=True,
+    )
+    store: bool = option(
+        True, "Server", Switch(), "Serve the models of -m only, none of the store.", _SERVE, flag="--no-store"
+    )
+    autoload: bool = option(
+        True, "Server", Switch(), "Load other models only when POST /models/load says so.", _SERVE, flag="--no-autoload"
+    )
+    max_queue: int = option(32, "Server", Number(int, 0), "Requests that may wait; then 503.", _SERVE)
+    max_tokens: int | None = option(
+        None, "Server", Number(int, 1), "Most tokens of an answer.", _SERVE, default="the context"
+    )
+    request_seconds: float = option(
+        600.0, "Server", Number(float, 0, above=True), "End a request after this time.", _SERVE
+    )
+    grace_seconds: float = option(
+        30.0, "Server", Number(float, 0), "Let requests go on for this time when the server is stopped.", _SERVE
+    )
+    keep_alive_seconds: float = option(
+        5.0,
+        "Server",
+        Number(float, 0, above=True),
+        "After this time without anything sent, a stream sends a keep-alive.",
+        (),
+    )
+    log_level: LogLevel = option(
+        "info",
+        "Server",
+        OneOf(get_args(LogLevel), "'debug', 'info', 'warning' or 'error', not"),
+        "info has a line for each request.",
+        _SERVE,
+        common=True,
+    )
+    log_format: LogFormat = option(
+        "text",
+        "Server",
+        OneOf(get_args(LogFormat), "'text' or 'json', not"),
+        "Lines of the log: text, or JSON objects.",
+        _SERVE,
+    )
+
+    @property
+    def socket_path(self) -> str | None:
+        """The path of a UNIX socket, where ``host`` is one: ``unix:PATH``, or a path that ends in ``.sock``."""
+        return socket_path(self.host)
+
+    def _contradictions(self) -> list[str]:
+        if self.keys or self.insecure or is_loopback(self.host):
+            return []
+        give = "set EDGEGEN_API_KEY or give --api-key-file, or add --insecure to serve everyone"
+        return [f"{self.host} can be reached from other machines: {give}."]
 
 
 def socket_path(host: str) -> str | None:

@@ -13,13 +13,15 @@ from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.kinds import Number
-from edgegen.options.option_set import OptionSet
+from edgegen.options.option_set import OptionSet, options_of
 from edgegen.options.sampling import LogitsSettings
 from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, OPTIONS, Option
+from edgegen.server.http.options import ServerOptions
 
 TABLES: list[tuple[type[OptionSet], tuple[Option, ...]]] = [
     (GenerationOptions, GENERATION_OPTIONS),
     (EngineOptions, ENGINE_OPTIONS),
+    (ServerOptions, options_of(ServerOptions)),
 ]
 NUMBERS = [
     (options, option, option.kind) for options, table in TABLES for option in table if isinstance(option.kind, Number)

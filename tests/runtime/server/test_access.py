@@ -13,15 +13,15 @@ KEYS = ("first-key", "second-key")
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.5"])
 def test_this_machine_needs_no_key(host: str) -> None:
-    assert ServerOptions(host).keys == ()
+    assert ServerOptions(host=host).keys == ()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "::", "raspberrypi"])
 def test_other_addresses_need_a_key_or_insecure(host: str) -> None:
     with pytest.raises(UsageError, match="add --insecure to serve everyone"):
-        ServerOptions(host)
-    assert ServerOptions(host, insecure=True).host == host
-    assert ServerOptions(host, keys=KEYS).host == host
+        ServerOptions(host=host)
+    assert ServerOptions(host=host, insecure=True).host == host
+    assert ServerOptions(host=host, keys=KEYS).host == host
 
 
 @pytest.mark.parametrize("key", ["", "two words", "schlüssel", "a\n"])
@@ -87,7 +87,7 @@ def test_host_names_are_checked(tmp_path: Path, host: str, status: int) -> None:
 
 
 def test_a_server_for_others_is_called_by_its_addresses(tmp_path: Path) -> None:
-    client = fake_client(tmp_path, ServerOptions("0.0.0.0", insecure=True))
+    client = fake_client(tmp_path, ServerOptions(host="0.0.0.0", insecure=True))
     assert client.get("/health", headers={"Host": "192.168.1.2:8000"}).status_code == 200
     assert client.get("/health", headers={"Host": "evil.example:8000"}).status_code == 403
 

@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("prefix", ["", "unix:"])
 def test_a_path_is_a_unix_socket_that_is_removed_at_the_end(folder: Path, prefix: str) -> None:
     path = folder / "e.sock"
-    with listening(ServerOptions(f"{prefix}{path}")) as found:
+    with listening(ServerOptions(host=f"{prefix}{path}")) as found:
         assert found.where == f"unix:{path}"
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
@@ -43,27 +43,30 @@ def test_the_socket_of_a_server_that_was_killed_is_replaced(folder: Path) -> Non
     path = folder / "e.sock"
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(path))
-    with listening(ServerOptions(str(path))):
+    with listening(ServerOptions(host=str(path))):
         pass
 
 
 def test_a_socket_that_is_listened_on_and_another_file_are_left_alone(folder: Path) -> None:
     path = folder / "e.sock"
     with (
-        listening(ServerOptions(str(path))),
+        listening(ServerOptions(host=str(path))),
         pytest.raises(ListenError, match="another server listens there"),
-        listening(ServerOptions(str(path))),
+        listening(ServerOptions(host=str(path))),
     ):
         pass
     path.write_text("notes")
-    with pytest.raises(ListenError, match="a file is there that is not a socket"), listening(ServerOptions(str(path))):
+    with (
+        pytest.raises(ListenError, match="a file is there that is not a socket"),
+        listening(ServerOptions(host=str(path))),
+    ):
         pass
     assert path.read_text() == "notes"
 
 
 @pytest.mark.parametrize("name", ["no/folder/e.sock", f"{'e' * 120}.sock"])
 def test_a_path_that_cannot_be_one_is_told(folder: Path, name: str) -> None:
-    with pytest.raises(ListenError, match="give another --host"), listening(ServerOptions(str(folder / name))):
+    with pytest.raises(ListenError, match="give another --host"), listening(ServerOptions(host=str(folder / name))):
         pass
 
 
@@ -143,6 +146,6 @@ def test_nobody_is_told_where_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_unix_socket_needs_no_key() -> None:
-    assert ServerOptions("/run/edgegen.sock").keys == ()
+    assert ServerOptions(host="/run/edgegen.sock").keys == ()
     with pytest.raises(UsageError, match="can be reached"):
-        ServerOptions("edgegen.socket")
+        ServerOptions(host="edgegen.socket")
