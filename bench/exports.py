@@ -24,6 +24,7 @@ from bench.compare.memory import status_bytes
 from bench.compare.shapes import SHAPES, LlamaShape, Named
 from edgegen.system import share_freed_memory
 from edgegen_export.files.progress import Silent
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 
@@ -87,7 +88,7 @@ def measure(checkpoint: Path, scheme: str) -> list[Stage]:
     chosen, fast = SCHEMES[scheme]
     with tempfile.TemporaryDirectory(dir=checkpoint.parent) as folder:
         stages = Stages()
-        export(str(checkpoint), Path(folder, "bundle"), scheme=chosen, fast=fast, progress=stages)
+        export(str(checkpoint), Path(folder, "bundle"), ExportOptions(scheme=chosen, fast=fast), progress=stages)
         return stages.end()
 
 

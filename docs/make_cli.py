@@ -16,7 +16,9 @@ from edgegen.cli import VERBS, app, command_of
 from edgegen.cli.option_flags import default_of, flag_of
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
+from edgegen.options.option_set import options_of
 from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, Group, Option
+from edgegen_export.options import ExportOptions
 
 PAGE = Path(__file__).with_name("cli.md")
 OPTIONS_PAGE = Path(__file__).with_name("options.md")
@@ -36,8 +38,8 @@ standard error. Errors are one line, or one line and a list.
 OPTIONS_HEAD = """\
 # Options
 
-This page is made by `python docs/make_cli.py` from the options' own fields (`edgegen/options`), which also check
-the values and make the flags; a test compares the two.
+This page is made by `python docs/make_cli.py` from the options' own fields (`edgegen/options` and
+`edgegen_export/options.py`), which also check the values and make the flags; a test compares the two.
 
 Names are the same in Python, in a bundle's `generation_config.json` and in the lines of a batch. `None` leaves an
 option out: `llm.generate(prompt, temperature=None)` is `llm.generate(prompt)`.
@@ -56,6 +58,12 @@ ENGINE_HEAD = """\
 Fields of `EngineOptions`, for `LLM.load(…, options=EngineOptions(…))`.
 """
 
+EXPORT_HEAD = """\
+## Options of an export
+
+Fields of `ExportOptions`, for `export(source, target, ExportOptions(…))` of `edgegen_export.pipeline`.
+"""
+
 
 def page() -> str:
     """docs/cli.md as it should be."""
@@ -71,7 +79,9 @@ def options_page() -> str:
         for group in get_args(Group)
         if (rows := [option for option in GENERATION_OPTIONS if option.group == group])
     ]
-    return "\n".join([OPTIONS_HEAD, REQUEST_HEAD, *groups, ENGINE_HEAD, _table(ENGINE_OPTIONS, EngineOptions())])
+    of_engine = _table(ENGINE_OPTIONS, EngineOptions())
+    of_export = _table(options_of(ExportOptions), ExportOptions())
+    return "\n".join([OPTIONS_HEAD, REQUEST_HEAD, *groups, ENGINE_HEAD, of_engine, EXPORT_HEAD, of_export])
 
 
 def help_of(arguments: Iterable[str], option: str = "--help") -> str:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from edgegen.bundle.bundle import Bundle
 from edgegen_export.graph import layerwise_model
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import LITTLE, WHOLE, compared_on
 from tests.levels import LEVELS, level_of
@@ -200,4 +201,5 @@ def whole_parity() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def int8_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     with compared_on(WHOLE):
-        return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-int8", scheme="int8")[0]
+        target = tmp_path_factory.mktemp("bundles") / "tiny-int8"
+        return export(str(checkpoint), target, ExportOptions(scheme="int8"))[0]

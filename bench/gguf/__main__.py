@@ -32,8 +32,8 @@ from edgegen.bundle.manifest import EMBEDDINGS, KVDtype
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.calibration.bit_budget import ladder
+from edgegen_export.options import MOST_BUDGET, ExportOptions
 from edgegen_export.pipeline import export
-from edgegen_export.quantization import MOST_BUDGET
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.recipe import EIGHT_BITS, Scheme
 from models.restore_case import find_names, repair, restore_case, split_stories
@@ -102,7 +102,7 @@ class Comparison:
 
     def rows(self, text: Path | None, tokens: int) -> Iterator[Row]:
         """Without ``text`` sizes alone."""
-        exact, _ = export(str(self.checkpoint), self.folder / "fp32", scheme="fp32")
+        exact, _ = export(str(self.checkpoint), self.folder / "fp32", ExportOptions(scheme="fp32"))
         judge = None
         if text:
             ids = windows(exact, text, tokens)
@@ -134,7 +134,7 @@ class Comparison:
     def _export(self, name: str, scheme: Scheme, bits_budget: float | None = None) -> Bundle:
         say(f"{self.checkpoint.name}: edgegen {name}")
         target = self.folder / re.sub(r"\W", "-", name)
-        return export(str(self.checkpoint), target, scheme=scheme, bits_budget=bits_budget)[0]
+        return export(str(self.checkpoint), target, ExportOptions(scheme=scheme, bits_budget=bits_budget))[0]
 
     def _quantized(self, floats: Path, kind: str, judge: Judge | None) -> Row:
         say(f"{self.checkpoint.name}: llama.cpp {kind}")

@@ -40,8 +40,8 @@ from bench.gguf.__main__ import (
 from bench.gguf.gguf_file import LAYOUTS, write_gguf
 from bench.studies.quantization import MODELS, windows
 from edgegen.errors import UsageError
+from edgegen_export.options import MOST_BUDGET, ExportOptions
 from edgegen_export.pipeline import export
-from edgegen_export.quantization import MOST_BUDGET
 
 KINDS = ("Q4_K_M", "Q3_K_M", "IQ3_S", "Q2_K")
 CALIBRATION = 200_000
@@ -85,7 +85,7 @@ def importance(checkpoint: Path, text: str) -> dict[str, Floats]:
 def rows(comparison: Comparison, text: Path, kinds: list[str], budgets: list[float], tokens: int) -> Iterator[Row]:
     """The files, each followed by the bundle of its size."""
     folder, checkpoint = comparison.folder, comparison.checkpoint
-    exact, _ = export(str(checkpoint), folder / "fp32", scheme="fp32")
+    exact, _ = export(str(checkpoint), folder / "fp32", ExportOptions(scheme="fp32"))
     ids = windows(exact, text, tokens)
     judge = Judge(ids, log_softmax(bundle_logits(exact, ids, "float32", comparison.threads)))
     floats, seen, matrix = folder / "F32.gguf", folder / "calibration.txt", folder / "importance.npz"
@@ -117,7 +117,7 @@ def _bundle_row(comparison: Comparison, budget: float, text: Path, judge: Judge)
     source, target = str(comparison.checkpoint), comparison.folder / f"bits-{budget:.4g}"
     kept = math.floor(1e4 * min(budget, MOST_BUDGET)) / 1e4
     try:
-        bundle, _ = export(source, target, scheme="int4", bits_budget=kept, calibration=text, force=True)
+        bundle, _ = export(source, target, ExportOptions(scheme="int4", bits_budget=kept, calibration=text, force=True))
     except UsageError as error:
         return Row(name, failure=str(error))
     logits = bundle_logits(bundle, judge.ids, "float32", comparison.threads)

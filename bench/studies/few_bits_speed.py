@@ -20,6 +20,7 @@ from bench.compare.shapes import DENSE, SHAPES
 from bench.studies.fusion import milliseconds
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import NARROW, ROUNDED
 
@@ -39,7 +40,7 @@ def bundles(work: Path, shape: str) -> tuple[Path, Path]:
             continue
         ROUNDED["int4"] = recipe
         try:
-            export(str(checkpoint), target, scheme="int4", fast=True)
+            export(str(checkpoint), target, ExportOptions(scheme="int4", fast=True))
         finally:
             ROUNDED["int4"] = before
     return four, three

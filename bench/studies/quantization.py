@@ -26,6 +26,7 @@ from edgegen.bundle.manifest import KVDtype
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen.tokenizer import Tokenizer
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 
@@ -139,13 +140,13 @@ def measure(
     checkpoint: Path, text: Path, folder: Path, schemes: list[str], kvs: list[KVDtype], tokens: int
 ) -> Iterator[tuple[str, KVDtype, Cost]]:
     """Export ``checkpoint`` with each of ``schemes`` into ``folder``; measure the loss with each KV cache dtype."""
-    exact, _ = export(str(checkpoint), folder / "fp32", scheme="fp32")
+    exact, _ = export(str(checkpoint), folder / "fp32", ExportOptions(scheme="fp32"))
     ids = windows(exact, text, tokens)
     p = log_probabilities(exact, ids)
     for number, scheme in enumerate(schemes):
         begin = time.perf_counter()
         chosen, fast = SCHEMES[scheme]
-        bundle, _ = export(str(checkpoint), folder / str(number), scheme=chosen, fast=fast)
+        bundle, _ = export(str(checkpoint), folder / str(number), ExportOptions(scheme=chosen, fast=fast))
         seconds = time.perf_counter() - begin
         bits = bundle.manifest.quantization.bits_per_weight
         for kv in kvs:

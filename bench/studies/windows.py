@@ -22,6 +22,7 @@ from edgegen.model.kv_cache import KVCache
 from edgegen.model.ort_session import OneSession
 from edgegen.model.sliding_window import CHUNK, windows_of
 from edgegen.system import second_level_cache
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 
 WIDTH, HIDDEN, HEADS, HEAD, LAYERS, VOCABULARY, CONTEXT = 640, 2048, 4, 256, 12, 4096, 4096
@@ -91,7 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     target = options.folder / "bundle"
     if not target.exists():
-        export(str(write_checkpoint(options.folder / "checkpoint")), target, scheme="fp32")
+        export(str(write_checkpoint(options.folder / "checkpoint")), target, ExportOptions(scheme="fp32"))
     bundle = Bundle.open(target)
     variant = bundle.variant
     graphs = OneSession(bundle.file(variant.prefill), options.threads)

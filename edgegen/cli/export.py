@@ -4,10 +4,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -15,22 +16,26 @@ from edgegen.bundle.checkpoint_place import GGUF, checkpoint_at, without_part
 from edgegen.bundle.export_record import CheckpointFiles
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import Flag, complete_bundle, complete_file
+from edgegen.cli.option_flags import flag_of, flags_of, given_of
 from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable_lines
 from edgegen.cli.progress_lines import ProgressLines
 from edgegen.cli.remaining_time import RemainingTime
 from edgegen.cli.scheme_flags import chosen_scheme, scheme_flags
+from edgegen.options.kinds import OneOf
+from edgegen.options.option_set import options_of
 from edgegen.system import expand_user, share_freed_memory
+from edgegen_export.options import ExportOptions
 
 if TYPE_CHECKING:
     from edgegen.bundle.bundle import Bundle
     from edgegen.evaluation.parity.report import ParityReport
-    from edgegen_export.quantize.recipe import Scheme
-    from edgegen_export.source.model_source import Via
-
 
 NAMED_BUDGETS = {"int3": 3.6, "int2": 2.8}
 """Bits per weight of int4's formats and those below, by the flag that asks for them."""
+
+_OF_ADAPTER = ("eval_text", "revision", "gguf_file", "force")
+"""The options of an adapter that is kept; the bundle of its base decides the others."""
 
 
 def _only(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
@@ -40,83 +45,15 @@ def _only(context: click.Context, option: click.Parameter, values: tuple[str, ..
     return values[0] if values else None
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def source_flags(command: F) -> F:
-    """Give a command the flags of what is taken of a source, and what is said and replaced."""
-    flags = (
-        click.option(
-            "--max-context", type=int, metavar="N", help="Positions to export for.  [those the model was made for]"
-        ),
-        click.option("--revision", help="Branch, tag or commit of a hub repository."),
-        click.option(
-            "--gguf-file",
-            metavar="NAME",
-            help="GGUF file to take, or its quantization (Q4_K_M), where the source holds several.",
-        ),
-        click.option("--force", is_flag=True, help="Replace the bundle that is already there."),
-        click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say nothing on standard error but errors."),
-    )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+quiet_flag = click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say nothing on standard error but errors.")
 
 
 @click.command("export")
 @click.argument("source", shell_complete=complete_file)
 @scheme_flags
-@click.option(
-    "--calibration",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Text to calibrate on.  [sampled from the model]",
-)
-@click.option(
-    "--bits-budget",
-    type=float,
-    metavar="N",
-    help="With --int4: bits per weight that matrices may take on average, embedding and scales included: 2.5 at "
-    "least; fewer than 4.5 put 3 and 2 bits beside 4 and 8.  [4.7 for each of the layers', 7.25 of the embedding's, "
-    "shared by all]",
-)
 @click.option("--int3", is_flag=True, help="--int4 --bits-budget 3.6, for edgegen's kernels alone.")
 @click.option("--int2", is_flag=True, help="--int4 --bits-budget 2.8, for edgegen's kernels alone.")
-@click.option(
-    "--with-hidden", is_flag=True, help="Graphs that give the last hidden states too: for embeddings (LLM.embed)."
-)
-@click.option(
-    "--no-mtp",
-    is_flag=True,
-    help="Leave out the multi-token prediction head that some checkpoints have, for speculative decoding.",
-)
-@click.option(
-    "--draft-head",
-    metavar="DIR",
-    shell_complete=complete_file,
-    help="Checkpoint of an EAGLE-3 draft of this model, or of a Gemma 4's assistant, a folder or a hub id: exported "
-    "with it, for speculative decoding.",
-)
-@click.option(
-    "--eval-text",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Text to compare the bundle with the checkpoint on; its first 512 tokens.  [a sample text]",
-)
-@click.option(
-    "--parity-plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="PNG to plot the error after each layer in; needs edgegen[plot].",
-)
-@click.option(
-    "--via",
-    type=click.Choice(["edgegen", "optimum"]),
-    default="edgegen",
-    help="What builds the graphs: edgegen (the default), or optimum, which traces the model in torch, for "
-    "architectures that edgegen does not know.",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
+@flags_of("export", ExportOptions())
 @click.option(
     "--adapter", multiple=True, callback=_only, help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT."
 )
@@ -126,31 +63,26 @@ def source_flags(command: F) -> F:
     shell_complete=complete_bundle,
     help="Keep the adapter beside BUNDLE, which SOURCE was exported to, instead of merging it.",
 )
-@source_flags
+@click.option(
+    "--parity-plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="PNG to plot the error after each layer in; needs edgegen[plot].",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder to write.  [NAME-int8 in the store]")
+@quiet_flag
 def command(
     source: str,
     int8: bool,
     int4: bool,
     fp16: bool,
     fp32: bool,
-    fast: bool,
-    calibration: Path | None,
-    bits_budget: float | None,
     int3: bool,
     int2: bool,
-    with_hidden: bool,
-    no_mtp: bool,
-    draft_head: str | None,
-    eval_text: Path | None,
-    parity_plot: Path | None,
-    via: "Via",
-    output: Path | None,
-    max_context: int | None,
-    revision: str | None,
-    gguf_file: str | None,
     adapter: str | None,
     keep_adapter: str | None,
-    force: bool,
+    parity_plot: Path | None,
+    output: Path | None,
     quiet: bool,
 ) -> None:
     """Export SOURCE, a checkpoint folder, a GGUF file or a Hugging Face hub id, to a bundle.
@@ -161,75 +93,38 @@ def command(
 
     With --keep-adapter the bundle has the adapter alone, and runs with the graphs and weights of BUNDLE.
     """
+    given = given_of(ExportOptions)
+    schemes = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32, "int3": int3, "int2": int2}
+    asked = [name for name, is_given in schemes.items() if is_given]
     if keep_adapter is not None:
-        own: dict[str, object] = {
-            **{f"--{name}": given for name, given in (("int8", int8), ("int4", int4), ("fp16", fp16), ("fp32", fp32))},
-            "--fast": fast,
-            "--calibration": calibration,
-            "--bits-budget": bits_budget,
-            "--int3": int3,
-            "--int2": int2,
-            "--with-hidden": with_hidden,
-            "--no-mtp": no_mtp,
-            "--draft-head": draft_head,
-            "--via optimum": via == "optimum",
-            "--max-context": max_context,
-            "--parity-plot": parity_plot,
-        }
-        _export_kept(
-            source,
-            keep_adapter,
-            adapter,
-            [flag for flag, given in own.items() if given],
-            output=output,
-            eval_text=eval_text,
-            revision=revision,
-            gguf_file=gguf_file,
-            force=force,
-            quiet=quiet,
-        )
+        of_base = [*(f"--{name}" for name in asked), *_of_base(given), *(("--parity-plot",) if parity_plot else ())]
+        options = ExportOptions(**{name: value for name, value in given.items() if name in _OF_ADAPTER})
+        _export_kept(source, keep_adapter, adapter, of_base, options, output=output, quiet=quiet)
         return
     chosen = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32) or "int8"
     named = chosen
-    if asked := [name for name, given in (("int3", int3), ("int2", int2)) if given]:
-        others = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32, "bits-budget": bits_budget, "fast": fast}
-        asked += [name for name, given in others.items() if given]
-        if len(asked) > 1:
-            flags = " and ".join(f"--{name}" for name in asked)
+    if narrow := [name for name in NAMED_BUDGETS if name in asked]:
+        others = [name for name in asked if name not in narrow]
+        others += [name for name in ("bits_budget", "fast") if given.get(name)]
+        if len(narrow + others) > 1:
+            flags = " and ".join(f"--{name.replace('_', '-')}" for name in narrow + others)
             raise click.UsageError(f"{flags} contradict each other: give one.")
-        (named,) = asked
-        chosen, bits_budget = "int4", NAMED_BUDGETS[named]
+        (named,) = narrow
+        chosen, given["bits_budget"] = "int4", NAMED_BUDGETS[named]
+    options = ExportOptions(**given, scheme=chosen, adapter=adapter)
     from edgegen_export.parity.plot import check_plot, plot_layers
     from edgegen_export.pipeline import export
 
     if parity_plot is not None:
-        check_plot(parity_plot, traced=via == "optimum")
-    names = [source_name(source, gguf_file), *([source_name(adapter)] if adapter else []), named]
+        check_plot(parity_plot, traced=options.via == "optimum")
+    names = [source_name(source, options.gguf_file), *([source_name(adapter)] if adapter else []), named]
     target = output or BundleStore().path("-".join(names))
-    plain = not (bits_budget or adapter or draft_head or max_context or gguf_file or via == "optimum")
-    files = _files_to_remember(source, target) if plain else None
+    changed = options.bits_budget or adapter or options.draft_head or options.max_context or options.gguf_file
+    files = None if changed or options.via == "optimum" else _files_to_remember(source, target)
     begin = time.perf_counter()
     share_freed_memory()
     with _Terminal(quiet) as terminal:
-        bundle, report = export(
-            source,
-            target,
-            scheme=chosen,
-            fast=fast,
-            calibration=calibration,
-            bits_budget=bits_budget,
-            with_hidden=with_hidden,
-            mtp=not no_mtp,
-            eval_text=eval_text,
-            via=via,
-            revision=revision,
-            gguf_file=gguf_file,
-            adapter=adapter,
-            draft_head=draft_head,
-            force=force,
-            max_context=max_context,
-            progress=terminal,
-        )
+        bundle, report = export(source, target, options, progress=terminal)
     if files is not None:
         files.remember(bundle, chosen)
     if parity_plot is not None:
@@ -241,17 +136,24 @@ def command(
     click.echo(str(target))
 
 
+def _of_base(given: Mapping[str, Any]) -> list[str]:
+    """The flags that were given of what the bundle of its base decides for an adapter that is kept."""
+    defaults = asdict(ExportOptions())
+    return [
+        f"{flag_of(option)} {given[option.name]}" if isinstance(option.kind, OneOf) else flag_of(option)
+        for option in options_of(ExportOptions)
+        if option.name not in _OF_ADAPTER and given.get(option.name, defaults[option.name]) != defaults[option.name]
+    ]
+
+
 def _export_kept(
     source: str,
     base: str,
     adapter: str | None,
     of_base: Sequence[str],
+    options: ExportOptions,
     *,
     output: Path | None,
-    eval_text: Path | None,
-    revision: str | None,
-    gguf_file: str | None,
-    force: bool,
     quiet: bool,
 ) -> None:
     """Export ``adapter`` beside the bundle ``base``; ``of_base``: flags that were given of what that bundle decides.
@@ -277,10 +179,10 @@ def _export_kept(
             beside,
             target,
             adapter,
-            eval_text=eval_text,
-            revision=revision,
-            gguf_file=gguf_file,
-            force=force,
+            eval_text=options.eval_text,
+            revision=options.revision,
+            gguf_file=options.gguf_file,
+            force=options.force,
             progress=terminal,
         )
     if terminal.shown:
@@ -294,13 +196,8 @@ def _export_kept(
 def export_for_here(
     source: str,
     target: Path,
-    scheme: "Scheme",
+    options: ExportOptions,
     *,
-    fast: bool = False,
-    max_context: int | None = None,
-    revision: str | None = None,
-    gguf_file: str | None = None,
-    force: bool = False,
     quiet: bool = False,
     lines: ProgressLines | None = None,
 ) -> None:
@@ -311,31 +208,20 @@ def export_for_here(
     """
     from edgegen_export.pipeline import export
 
-    files = None if gguf_file or max_context else _files_to_remember(source, target)
+    files = None if options.gguf_file or options.max_context else _files_to_remember(source, target)
     begin = time.perf_counter()
     share_freed_memory()
     with lines or _Terminal(quiet) as terminal:
-        bundle, report = export(
-            source,
-            target,
-            scheme=scheme,
-            fast=fast,
-            revision=revision,
-            gguf_file=gguf_file,
-            force=force,
-            max_context=max_context,
-            runs_here=True,
-            progress=terminal,
-        )
+        bundle, report = export(source, target, replace(options, runs_here=True), progress=terminal)
     if files is not None:
-        files.remember(bundle, scheme)
+        files.remember(bundle, options.scheme)
     if terminal.shown:
         click.echo(_made(bundle, report, time.perf_counter() - begin), err=True)
         agreement = f"in {report.preferred.top1_agreement:.1%} of {report.tokens} places of {report.text}"
         click.echo(f"its likeliest next token is the checkpoint's {agreement}", err=True)
 
 
-def needs_for_here(source: str, target: Path, scheme: "Scheme", *, fast: bool) -> str | None:
+def needs_for_here(source: str, target: Path, options: ExportOptions) -> str | None:
     """What exporting a checkpoint on this machine takes, in words; None if it is not known.
 
     Raises:
@@ -343,7 +229,7 @@ def needs_for_here(source: str, target: Path, scheme: "Scheme", *, fast: bool) -
     """
     from edgegen_export.pipeline import needs_of
 
-    return needs_of(source, target, scheme, fast=fast)
+    return needs_of(source, target, options)
 
 
 def _files_to_remember(source: str, target: Path) -> CheckpointFiles | None:

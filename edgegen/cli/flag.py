@@ -78,7 +78,7 @@ class Flag(click.Option):
         """The values that begin with ``incomplete``: bundles, files, or what its type knows."""
         if self.metavar == "BUNDLE":
             return complete_bundle(ctx, self, incomplete)
-        if self.metavar == "FILE":
+        if self.metavar in ("FILE", "DIR"):
             return complete_file(ctx, self, incomplete)
         return super().shell_complete(ctx, incomplete)
 

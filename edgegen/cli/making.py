@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import click
 from edgegen.bundle.export_record import CheckpointFiles, ExportRecord, exported_at
 from edgegen.bundle.hub_name import HubReference, pulled_name
 from edgegen.bundle.store import BundleStore
-from edgegen.cli.export import export_for_here, needs_for_here, source_name
+from edgegen.cli.export import ExportOptions, export_for_here, needs_for_here, source_name
 from edgegen.cli.pull import is_there, near_names, scheme_of
 from edgegen.cli.scheme_flags import SCHEMES, Scheme
 from edgegen.errors import EdgegenError, UsageError
@@ -38,7 +39,8 @@ def pulled(reference: HubReference, asked: "Scheme | None", *, fast: bool) -> st
     target = store.path(pulled_name(reference.hub, wanted, reference.gguf))
     with _alone(target), near_names(reference.hub):
         if not is_there(target):
-            export_for_here(reference.hub, target, wanted, fast=fast, gguf_file=reference.gguf)
+            options = ExportOptions(scheme=wanted, fast=fast, gguf_file=reference.gguf)
+            export_for_here(reference.hub, target, options)
     trim_memory()
     return target.name
 
@@ -54,13 +56,14 @@ def exported(place: Path, name: str, asked: "Scheme | None", *, fast: bool, yes:
         use_one_blas_thread()
         return _say_found(name, found.bundle)
     scheme: Scheme = asked or "int8"
+    options = ExportOptions(scheme=scheme, fast=fast)
     target, replaces = _target(place, scheme)
     changed = f"{name} has changed since it was exported; " if replaces else ""
     flags = (f"--{scheme}", *(("--fast",) if fast else ()))
     if yes:
         click.echo(f"edgegen: {changed}exporting {name} to {target.name}, once.", err=True)
     elif sys.stdin.isatty() and sys.stderr.isatty():
-        _ask(f"{changed}Export {name} to {target.name}, once", needs_for_here(str(place), target, scheme, fast=fast))
+        _ask(f"{changed}Export {name} to {target.name}, once", needs_for_here(str(place), target, options))
     else:
         command = _command("export", str(place), *flags, *(("--force",) if replaces else ()))
         reason = changed or f"{name} is no bundle yet: "
@@ -69,7 +72,7 @@ def exported(place: Path, name: str, asked: "Scheme | None", *, fast: bool, yes:
         if waited and (found := _find(place, scheme)):  # the other process has exported it
             return _say_found(name, found.bundle)
         target, replaces = _target(place, scheme)
-        export_for_here(str(place), target, scheme, fast=fast, force=replaces)
+        export_for_here(str(place), target, replace(options, force=replaces))
     trim_memory()
     return target.name
 

@@ -1,6 +1,7 @@
 """Command-line flags made from the table of options: a verb's flags, and what was given of them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -11,7 +12,7 @@ from edgegen.cli.grouped_help import in_group
 from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
-from edgegen.options.kinds import Biases, Bytes, Number, OneOf, Switch, TokenIds
+from edgegen.options.kinds import Biases, Bytes, FilePath, Number, OneOf, Switch, TokenIds
 from edgegen.options.option_set import OptionSet, options_of
 from edgegen.options.table import Option
 
@@ -115,6 +116,8 @@ def _type(option: Option) -> Any:
             return option.kind.type
         case TokenIds():
             return int
+        case FilePath():
+            return click.Path(exists=True, dir_okay=False, path_type=Path)
         case OneOf() if isinstance(option.kind.values[-1], str):
             return click.Choice([_spelled(value) for value in option.kind.values])
         case OneOf():

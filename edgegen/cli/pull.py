@@ -15,8 +15,9 @@ from edgegen.bundle.hub_name import HubReference, pulled_name
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.catalogue import table
-from edgegen.cli.export import export_for_here, source_flags
+from edgegen.cli.export import ExportOptions, export_for_here, quiet_flag
 from edgegen.cli.hub_flag import hub_flag
+from edgegen.cli.option_flags import flags_of, given_of
 from edgegen.cli.progress_lines import ProgressLines
 from edgegen.cli.scheme_flags import Scheme, chosen_scheme, scheme_flags
 from edgegen.errors import HubError, UsageError, did_you_mean
@@ -42,7 +43,8 @@ def complete_offer(ctx: click.Context, parameter: click.Parameter, incomplete: s
 @click.argument("name", required=False, shell_complete=complete_offer)
 @hub_flag(click.Option)
 @scheme_flags
-@source_flags
+@flags_of("pull", ExportOptions())
+@quiet_flag
 @click.option(
     "--progress",
     type=click.Choice(["terminal", "json"]),
@@ -57,11 +59,6 @@ def command(
     int4: bool,
     fp16: bool,
     fp32: bool,
-    fast: bool,
-    max_context: int | None,
-    revision: str | None,
-    gguf_file: str | None,
-    force: bool,
     quiet: bool,
     progress: Literal["terminal", "json"],
 ) -> None:
@@ -72,6 +69,7 @@ def command(
     smollm2-135m-int8` finds. An interrupted download goes on where it was. Disk and memory are checked before weights
     are downloaded. The bundle's folder is printed.
     """
+    given = given_of(ExportOptions)
     asked = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32)
     if hub_names:
         if name is not None or len(hub_names) > 1:
@@ -85,28 +83,19 @@ def command(
         return
     reference = HubReference.of(name) if hub_names else to_pull(name)
     scheme = scheme_of(reference, asked) or "int8"
+    gguf_file = given.get("gguf_file")
     if gguf_file and reference.gguf:
         raise UsageError(f"--gguf-file {gguf_file} and {reference.gguf!r} after the colon contradict each other.")
-    source, gguf_file = reference.hub, gguf_file or reference.gguf
-    target = BundleStore().path(pulled_name(source, scheme, gguf_file))
-    if is_there(target) and not force:
+    source, given["gguf_file"] = reference.hub, gguf_file or reference.gguf
+    options = ExportOptions(**given, scheme=scheme)
+    target = BundleStore().path(pulled_name(source, scheme, options.gguf_file))
+    if is_there(target) and not options.force:
         if not quiet:
             click.echo(f"edgegen: {target.name} is there already; --force pulls it again.", err=True)
     else:
         lines = ProgressLines(quiet) if progress == "json" else None
         with near_names(source):
-            export_for_here(
-                source,
-                target,
-                scheme,
-                fast=fast,
-                max_context=max_context,
-                revision=revision,
-                gguf_file=gguf_file,
-                force=force,
-                quiet=quiet,
-                lines=lines,
-            )
+            export_for_here(source, target, options, quiet=quiet, lines=lines)
         if lines is not None:
             lines.stage(VERIFYING)
             Bundle.open(target).verify_once()  # remembered, so that whoever runs it next need not

@@ -1,4 +1,4 @@
-"""``--int8``, ``--int4``, ``--fp16``, ``--fp32`` and ``--fast``: how the weights of a bundle are stored."""
+"""``--int8``, ``--int4``, ``--fp16`` and ``--fp32``: how the weights of a bundle are stored."""
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def scheme_flags(command: F) -> F:
-    """Give a command the flags of how weights are stored; :func:`chosen_scheme` reads the first four."""
+    """Give a command the flags of how weights are stored; :func:`chosen_scheme` reads them."""
     flags = (
         click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default)."),
         click.option(
@@ -25,9 +25,6 @@ def scheme_flags(command: F) -> F:
         ),
         click.option("--fp16", is_flag=True, help="Weight matrices in 16-bit floats on disk, 32-bit floats in memory."),
         click.option("--fp32", is_flag=True, help="Weights as they are, in 32-bit floats."),
-        click.option(
-            "--fast", is_flag=True, help="Round weights plainly: seconds instead of minutes, and less like the model."
-        ),
     )
     for flag in reversed(flags):
         command = flag(command)

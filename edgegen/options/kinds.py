@@ -277,6 +277,20 @@ class BundleName(Kind):
         return [] if known else [f"{name}: a bundle's name or path expected, found {shortened(value)}"]
 
 
+class FilePath(Kind):
+    """The path of a file that is read."""
+
+    @property
+    def spelled(self) -> str:
+        return "path"
+
+    def normalized(self, value: object) -> Any:
+        return Path(value) if isinstance(value, str) else value
+
+    def problems(self, name: str, value: object) -> list[str]:
+        return [] if isinstance(value, Path) else [f"{name}: a file's path expected, found {shortened(value)}"]
+
+
 class CheckedLater(Kind):
     """A value that only the model's tokenizer can check."""
 

@@ -12,6 +12,7 @@ JsonWhitespace = Literal["compact", "flexible", "any"]
 
 Group = Literal[
     "Server",
+    "Export",
     "Prompt",
     "Sampling",
     "Penalties",

@@ -16,7 +16,7 @@ from edgegen.bundle.arrays_file import arrays_as_bytes
 from edgegen.bundle.bundle import KEY_MEANS, Bundle
 from edgegen.bundle.embedding_defaults import EMBEDDING, EmbeddingDefaults
 from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization
-from edgegen.errors import CheckpointError, UsageError, one_or_list
+from edgegen.errors import CheckpointError
 from edgegen.evaluation.parity.measure import graph_of
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
@@ -43,6 +43,7 @@ from edgegen_export.manifest_builder import (
     build_manifest,
     graph_files,
 )
+from edgegen_export.options import ExportOptions
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
 from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
@@ -51,11 +52,11 @@ from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.sample_text import Ids, file_ids, read_tokenizer, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.preflight.preflight import Preflight, memory_here, needs
-from edgegen_export.quantization import Prepared, QuantizationOptions, prepare
-from edgegen_export.quantize.recipe import ROUNDED, Scheme
+from edgegen_export.quantization import Prepared, prepare
+from edgegen_export.quantize.recipe import ROUNDED
 from edgegen_export.scratch_runner import scratch_runner
 from edgegen_export.source.family_source import FamilyLoader
-from edgegen_export.source.model_source import DraftGraph, HiddenGraphs, ModelSource, SourceLoader, Via
+from edgegen_export.source.model_source import DraftGraph, HiddenGraphs, ModelSource, SourceLoader
 from edgegen_export.source.optimum.model_source import TraceLoader
 from edgegen_export.tokenizer.compiled import compiled_form
 from edgegen_export.tokenizer.end_of_sequence import end_of_sequence
@@ -67,73 +68,40 @@ from edgegen_export.tokenizer.tokenizer_json import quick_to_read
 def export(
     source: str,
     target: Path,
+    options: ExportOptions | None = None,
     *,
-    scheme: Scheme = "int8",
-    fast: bool = False,
-    calibration: Path | None = None,
-    bits_budget: float | None = None,
-    with_hidden: bool = False,
-    mtp: bool = True,
-    eval_text: Path | None = None,
-    via: Via = "edgegen",
-    revision: str | None = None,
-    gguf_file: str | None = None,
-    adapter: str | None = None,
-    draft_head: str | None = None,
-    force: bool = False,
-    max_context: int | None = None,
-    runs_here: bool = False,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: ExportProgress | None = None,
 ) -> tuple[Bundle, ParityReport]:
     """Write the checkpoint ``source`` (a folder, a GGUF file or a hub id) as a bundle to the folder ``target``.
 
-    ``scheme``: how weights are stored; ``fast``: by plain rounding, without running the model to do better.
-    ``calibration``: a text file to run it on; by default text sampled from the model.
-    ``bits_budget``: bits per weight that the matrices of an int4 bundle may take on average.
-    ``with_hidden``: have the prefill graphs give the last hidden states too, for embeddings.
-    ``mtp``: export the multi-token prediction head too, where the checkpoint has one that is known, and with it
-    ``with_hidden``.
-    ``eval_text``: a text file to compare bundle and checkpoint on; by default a short sample text.
-    ``via``: where graphs come from: edgegen builds them of the blocks of its families, or optimum traces the model.
-    ``gguf_file``: which GGUF file of a folder or a hub repository to take the weights from, or its quantization.
-    ``adapter``: a LoRA adapter (a folder or a hub id) to merge into it.
-    ``draft_head``: the checkpoint of an EAGLE-3 draft of the model, or of a Gemma 4's assistant (a folder or a hub id),
-    which proposes tokens in the place of a multi-token prediction head.
-    ``max_context``: how many positions the bundle is for; by default those the model was made for.
-    ``runs_here``: refuse, before weights are downloaded, a model that this machine's memory cannot make or run.
     ``families``: the model families to look for its architecture in.
 
     Raises:
-        UsageError: options contradict each other; the model cannot be exported for ``max_context`` positions;
-            ``calibration`` or ``eval_text`` cannot be used; ``adapter`` or a GGUF file is to be traced, or hidden
-            states are asked of a traced model.
+        UsageError: the model cannot be exported for ``max_context`` positions; ``calibration`` or ``eval_text`` cannot
+            be used; a GGUF file is to be traced.
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         BundleError: the installed ONNX Runtime cannot run such a bundle.
-        ExportError: the target is taken (see ``force``) or cannot be written; or the disk has
-            no room for it, for temporary files and for what is to be downloaded; or see ``runs_here``.
+        ExportError: the target is taken (see ``force``) or cannot be written; or the disk has no room for it, for
+            temporary files and for what is to be downloaded; or see ``runs_here``.
     """
     progress = progress or Silent()
-    options = QuantizationOptions(scheme, fast, calibration, bits_budget)
-    options.refuse_contradictions(via)
-    refuse_wrong_target(target, force=force)  # before anything is downloaded for it
-    _refuse_with_draft_head(draft_head, with_hidden=with_hidden, mtp=mtp)
-    loader = _loader(
-        via, scheme, families, max_context, adapter, progress, with_hidden=with_hidden, mtp=mtp, draft_head=draft_head
-    )
-    memory = memory_here() if runs_here else None
-    preflight = Preflight(loader, target, scheme, fast, progress, memory=memory)
+    options = options or ExportOptions()
+    refuse_wrong_target(target, force=options.force)  # before anything is downloaded for it
+    loader = _loader(options, families, progress)
+    memory = memory_here() if options.runs_here else None
+    preflight = Preflight(loader, target, options.scheme, options.fast, progress, memory=memory)
     progress.stage(f"opening {source}")
     opened = Checkpoint.open(
         source,
-        revision=revision,
-        gguf_file=gguf_file,
+        revision=options.revision,
+        gguf_file=options.gguf_file,
         progress=progress.stage,
         check_config=preflight.check_config,
         check_download=preflight.check_download,
         on_download=progress.downloaded,
     )
-    if opened.source.kind == "hub" and opened.gguf and gguf_file is None:
+    if opened.source.kind == "hub" and opened.gguf and options.gguf_file is None:
         progress.note(f"of {source}, {opened.gguf} is taken; another is named by --gguf-file, or as {source}:QUANT")
     checkpoint = loader.ready(opened)
     if checkpoint.ignored_weights:
@@ -144,11 +112,11 @@ def export(
             progress.warn(warning)
         tokenizer[TOKENIZER] = quick_to_read(tokenizer[TOKENIZER])
         tokenizer |= compiled_form(tokenizer[TOKENIZER])
-    embedding = embedding_defaults(checkpoint, progress.warn) if with_hidden else None
+    embedding = embedding_defaults(checkpoint, progress.warn) if options.with_hidden else None
     preflight.check_target()
 
     with (
-        BundleWriter(target, force=force) as writer,
+        BundleWriter(target, force=options.force) as writer,
         ResumeFolder(target, writer.scratch(), progress.warn) as resume,
     ):
         model = loader.load(checkpoint, writer.scratch())
@@ -162,22 +130,23 @@ def export(
         sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
         extent = Extent.of(model.facts.model.parameters)
         evaluated = sample[: extent.windows, : extent.length]
-        if eval_text is not None:
-            evaluated, text = file_ids(eval_text, vocabulary, vocab_size, context), eval_text.name
+        if options.eval_text is not None:
+            evaluated = file_ids(options.eval_text, vocabulary, vocab_size, context)
+            text = options.eval_text.name
         trim_memory()  # of the tokenizer
         prepared = prepare(model, options, resume, writer.scratch(), vocabulary, settings, sample, progress)
         added = read_tokenizer(vocabulary).added_tokens if vocabulary else ()
         draft = model.draft_graph(prepared.tensors, prepared.recipe, {*map(int, np.unique(prepared.text)), *added})
-        hidden = model.hidden_graphs(prepared.tensors) if with_hidden or draft else None
+        hidden = model.hidden_graphs(prepared.tensors) if options.with_hidden or draft else None
         for own in (one.tensors for one in (hidden, draft) if one is not None):
             prepared = replace(prepared, tensors={**prepared.tensors, **own})
         if draft is not None:
             exceptions = {**prepared.recipe.exceptions, **draft.exceptions}
             prepared = replace(prepared, recipe=replace(prepared.recipe, exceptions=exceptions))
-        progress.stage(writing(scheme))
+        progress.stage(writing(options.scheme))
         states, recipe = _write_graphs(writer, model, prepared, hidden, draft, progress)
         writer.add(GENERATION_CONFIG, to_json(settings))
-        if hidden is not None and not with_hidden:
+        if hidden is not None and not options.with_hidden:
             embedding = _unless_refused(checkpoint, progress)
         if embedding is not None:
             writer.add(EMBEDDING, to_json(asdict(embedding)))
@@ -200,7 +169,7 @@ def export(
     return Bundle.open(target), report
 
 
-def needs_of(source: str, target: Path, scheme: Scheme, *, fast: bool) -> str | None:
+def needs_of(source: str, target: Path, options: ExportOptions) -> str | None:
     """What :func:`export` of a checkpoint on this machine to ``target`` would take, in words; None if it is not known.
 
     Raises:
@@ -208,62 +177,24 @@ def needs_of(source: str, target: Path, scheme: Scheme, *, fast: bool) -> str | 
     """
     refuse_wrong_target(target, force=True)
     loader = FamilyLoader(FAMILIES, None, None, Silent(), with_head=True, draft_head=None)
-    preflight = Preflight(loader, target, scheme, fast, Silent(), memory=memory_here())
+    preflight = Preflight(loader, target, options.scheme, options.fast, Silent(), memory=memory_here())
     opened = Checkpoint.open(source, check_config=preflight.check_config)
     tokenizer_files(loader.ready(opened), lambda _: None)
     preflight.check_target()
     return None if preflight.estimate is None else needs(preflight.estimate)
 
 
-def _refuse_with_draft_head(draft_head: str | None, *, with_hidden: bool, mtp: bool) -> None:
-    """Refuse what contradicts a draft head.
-
-    Raises:
-        UsageError: there is one, and hidden states for embeddings, or no proposals are asked for.
-    """
-    problems = list[str]()
-    if draft_head is not None and with_hidden:
-        problems.append(
-            "with a draft head, graphs give what it takes in the place of the last hidden states: leave --with-hidden "
-            "or --draft-head out"
-        )
-    if draft_head is not None and not mtp:
-        problems.append("a draft head takes the place of a multi-token prediction head: leave --no-mtp out")
-    if problems:
-        raise UsageError(one_or_list(problems))
-
-
-def _loader(
-    via: Via,
-    scheme: Scheme,
-    families: tuple[Architecture, ...],
-    max_context: int | None,
-    adapter: str | None,
-    progress: ExportProgress,
-    *,
-    with_hidden: bool,
-    mtp: bool,
-    draft_head: str | None,
-) -> SourceLoader:
+def _loader(options: ExportOptions, families: tuple[Architecture, ...], progress: ExportProgress) -> SourceLoader:
     """The loader of families, or of traces.
 
     Raises:
-        UsageError: there is an adapter or a draft head, or hidden states are asked for, and the model is to be traced.
         CheckpointError: the adapter or the draft head cannot be read.
         UnsupportedModelError: the draft head is not read.
     """
-    if via == "edgegen":
-        return FamilyLoader(families, max_context, adapter, progress, with_head=mtp, draft_head=draft_head)
-    problems = list[str]()
-    if adapter is not None:
-        problems.append("optimum traces the model without its adapter: leave --via optimum or --adapter out")
-    if draft_head is not None:
-        problems.append("optimum traces the model without a draft head: leave --via optimum or --draft-head out")
-    if with_hidden:
-        problems.append("optimum's graphs have no output of hidden states: leave --via optimum or --with-hidden out")
-    if problems:
-        raise UsageError(one_or_list(problems))
-    return TraceLoader(ROUNDED[scheme], max_context, progress)
+    if options.via == "optimum":
+        return TraceLoader(ROUNDED[options.scheme], options.max_context, progress)
+    adapter, head = options.adapter, options.draft_head
+    return FamilyLoader(families, options.max_context, adapter, progress, with_head=options.mtp, draft_head=head)
 
 
 def _unless_refused(checkpoint: Checkpoint, progress: ExportProgress) -> EmbeddingDefaults | None:

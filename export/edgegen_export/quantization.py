@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import KVSpec, MatrixFormat, Quantization
-from edgegen.errors import UsageError, one_or_list
+from edgegen.errors import UsageError
 from edgegen.system import retry_in_use, trim_memory
 from edgegen_export.calibration.moves import Moves
 from edgegen_export.calibration.text import (
@@ -26,50 +26,18 @@ from edgegen_export.calibration.text import (
 from edgegen_export.calibration.trial import none_known
 from edgegen_export.files.progress import FINGERPRINT, QUANTIZING, SAMPLING, SMOOTHING, ExportProgress
 from edgegen_export.files.scratch import Scratch
+from edgegen_export.options import ExportOptions
 from edgegen_export.output.resume import ResumeFolder, fingerprint
 from edgegen_export.parity.sample_text import read_tokenizer
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
-from edgegen_export.quantize.recipe import CALIBRATED, Scheme
 from edgegen_export.self_sampling import sampling_runner
-from edgegen_export.source.model_source import ModelSource, Via
+from edgegen_export.source.model_source import ModelSource
 from edgegen_export.tensors.lazy import LazyTensor
-
-LEAST_BUDGET, MOST_BUDGET = 2.5, 10.0
-"""Bits per weight that can be asked for; what a model takes at least is said when it is known."""
 
 _TEXT = "text.npy"
 
 _MOST_WINDOWS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class QuantizationOptions:
-    """How weights are to be stored; see :func:`edgegen_export.pipeline.export`."""
-
-    scheme: Scheme = "int8"
-    fast: bool = False
-    calibration: Path | None = None
-    bits_budget: float | None = None
-
-    def refuse_contradictions(self, via: Via) -> None:
-        """Refuse options that contradict each other.
-
-        Raises:
-            UsageError: options that cannot go together; all of them are listed.
-        """
-        calibrates = CALIBRATED[self.scheme].calibrates and not self.fast and via == "edgegen"
-        problems, budget = list[str](), self.bits_budget
-        if self.scheme == "int4" and via == "optimum":
-            problems.append("optimum's graphs are stored in 8 bits or in floats: leave int4 or --via optimum out")
-        if self.calibration is not None and not calibrates:
-            problems.append("a calibration text is of no use to plain rounding: leave it, or --fast, --fp32, --via out")
-        if budget is not None and (self.scheme != "int4" or not calibrates):
-            problems.append("a bits budget is for int4 without --fast")
-        elif budget is not None and not LEAST_BUDGET <= budget <= MOST_BUDGET:
-            problems.append(f"a bits budget lies between {LEAST_BUDGET} and {MOST_BUDGET}, not at {budget:g}")
-        if problems:
-            raise UsageError(one_or_list(problems))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +58,7 @@ class Prepared:
 
 def prepare(
     source: ModelSource,
-    options: QuantizationOptions,
+    options: ExportOptions,
     resume: ResumeFolder,
     scratch: Path,
     vocabulary: Path | None,

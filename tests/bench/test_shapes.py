@@ -14,6 +14,7 @@ from bench.compare.routed_shapes import Experts, GlmLiteShape, LingShape
 from bench.compare.shapes import SHAPES, AnyShape, Lfm2Shape, LlamaShape, MambaShape, Qwen35Shape, read_shape
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.oracle import import_torch, import_transformers
 from tests.second_oracle import SECOND, open_oracle
@@ -47,7 +48,7 @@ def test_the_shape_of_a_checkpoint_is_known_again(checkpoint: Path) -> None:
 
 
 def test_edgegen_computes_what_the_reference_computes(checkpoint: Path, tmp_path: Path) -> None:
-    bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     runner = open_runner(bundle, EngineOptions(threads=1))
     actual = runner.prefill(runner.new_cache(), 0, IDS.tolist())
     np.testing.assert_allclose(actual, NumpyModel.of(checkpoint).logits(IDS), atol=2e-5)

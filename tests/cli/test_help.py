@@ -11,7 +11,7 @@ from edgegen.cli import VERBS, command_of, run
 from edgegen.cli.option_flags import flag_of
 from edgegen.options.table import OPTIONS, Group
 
-GROUPS = [group for group in get_args(Group) if group != "Server"]
+GROUPS = [group for group in get_args(Group) if group not in ("Server", "Export")]
 GONE = ["--sessions", "--packed-weights", "--no-packed-weights", "--fast-prefill", "--no-fast-prefill"]
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from edgegen.bundle.bundle import Bundle
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.runtime.models import EOS, VOCAB_SIZE, byte_tokenizer
@@ -72,4 +73,4 @@ def write_bundle(folder: Path) -> Bundle:
     }
     (checkpoint / "generation_config.json").write_text(json.dumps(config))
     (checkpoint / "chat_template.jinja").write_text(TEMPLATE)
-    return export(str(checkpoint), folder / NAME, scheme="fp32")[0]
+    return export(str(checkpoint), folder / NAME, ExportOptions(scheme="fp32"))[0]

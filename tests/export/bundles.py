@@ -20,6 +20,7 @@ from edgegen.options.engine import EngineOptions
 from edgegen_export.calibration import text as calibration_text
 from edgegen_export.calibration.text import OF_SMALL
 from edgegen_export.files.progress import Silent
+from edgegen_export.options import ExportOptions
 from edgegen_export.parity import extent
 from edgegen_export.parity.extent import Extent
 from edgegen_export.pipeline import export
@@ -48,7 +49,7 @@ class TwoSessions:
 
 
 def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle:
-    bundle, _ = export(str(checkpoint), target, scheme=scheme)
+    bundle, _ = export(str(checkpoint), target, ExportOptions(scheme=scheme))
     return bundle
 
 

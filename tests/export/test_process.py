@@ -51,6 +51,7 @@ from pathlib import Path
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleNotFoundError
 from edgegen.bundle.manifest import MANIFEST_NAME
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 
 source, target, scheme = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
@@ -66,7 +67,7 @@ def child(moment):
                 os.kill(os.getpid(), signal.SIGKILL)
             seen += 1
     sys.addaudithook(hook)
-    export(source, target, scheme=scheme, force=True)
+    export(source, target, ExportOptions(scheme=scheme, force=True))
 
 had_bundle, appeared = (target / MANIFEST_NAME).exists(), None
 for moment in range(200):
@@ -109,10 +110,11 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from edgegen.errors import ExportError
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 try:
-    export(sys.argv[1], Path(sys.argv[2]), force=True)
+    export(sys.argv[1], Path(sys.argv[2]), ExportOptions(force=True))
 except ExportError as error:
     print(error)
 """
@@ -148,7 +150,13 @@ def test_importing_the_exporter_loads_nothing_else() -> None:
     assert run_python(script).split() == ["edgegen_export"]
 
 
-EXPORT = "import sys; from pathlib import Path; from edgegen_export.pipeline import export; export(sys.argv[1], Path(sys.argv[2]), scheme=sys.argv[3])"  # noqa: E501
+EXPORT = """
+import sys
+from pathlib import Path
+from edgegen_export.options import ExportOptions
+from edgegen_export.pipeline import export
+export(sys.argv[1], Path(sys.argv[2]), ExportOptions(scheme=sys.argv[3]))
+"""
 
 
 @pytest.mark.parametrize("scheme", ["int8", "fp32"])
@@ -192,10 +200,11 @@ import sys
 from pathlib import Path
 
 from bench.exports import Stages
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 
 stages = Stages()
-export(sys.argv[1], Path(sys.argv[2]), scheme=sys.argv[3], progress=stages)
+export(sys.argv[1], Path(sys.argv[2]), ExportOptions(scheme=sys.argv[3]), progress=stages)
 print(max(stage.private for stage in stages.end()))
 """
 """In bytes, of private memory: what the process has written itself."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.families.cases import Case
@@ -90,7 +91,7 @@ def oracle_of(case: Case, checkpoint: Path) -> Judge:
 def export_case(case: Case, checkpoint: Path, target: Path) -> Bundle:
     if case.max_context is None:
         return export_to(checkpoint, target)
-    return export(str(checkpoint), target, scheme="fp32", max_context=case.max_context)[0]
+    return export(str(checkpoint), target, ExportOptions(scheme="fp32", max_context=case.max_context))[0]
 
 
 def subject_of(case: Case, folder: Path, oracle: int) -> Subject:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.families import iquestloopcoder, phi4flash, rwkv7
 from tests.families.cases import CASES
@@ -80,7 +81,7 @@ def bundles_in(folders: pytest.TempPathFactory) -> BundleOf:
             write("base", checkpoint, vocab_size=VOCAB_SIZE, max_position_embeddings=CONTEXT)
         else:
             checkpoint_of(CASES_OF[family], checkpoint)
-        return export(str(_write_tokenizer(checkpoint)), folder / "bundle", fast=True)[0]
+        return export(str(_write_tokenizer(checkpoint)), folder / "bundle", ExportOptions(fast=True))[0]
 
     return bundle_of
 

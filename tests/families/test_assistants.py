@@ -21,6 +21,7 @@ from edgegen.speculation.cache_head import CacheHead
 from edgegen.speculation.cache_proposer import CacheProposer
 from edgegen.speculation.mtp_head import open_mtp_head
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import random_ids
 from tests.export.checkpoint.layouts import write_safetensors
@@ -95,7 +96,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     model = checkpoint_of(case, folder / "model")
     config = {"model_type": case.family, **case.config}
     assistant = _write_assistant(config, folder / "assistant", SUBJECTS[name])
-    bundle = export(str(model), folder / "bundle", scheme="fp32", draft_head=str(assistant))[0]
+    bundle = export(str(model), folder / "bundle", ExportOptions(scheme="fp32", draft_head=str(assistant)))[0]
     return Subject(name, model, assistant, bundle)
 
 
@@ -255,8 +256,8 @@ def test_in_company_and_in_sessions_texts_are_as_alone(subject: Subject, monkeyp
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_a_quantized_one_is_near(subject: Subject, scheme: Any, tmp_path: Path) -> None:
     """With the same hidden states, for random models are far from their quantized ones."""
-    options: dict[str, Any] = {"scheme": scheme, "draft_head": str(subject.assistant)}
-    bundle = export(str(subject.model), tmp_path / "bundle", **options)[0]
+    options = ExportOptions(scheme=scheme, draft_head=str(subject.assistant))
+    bundle = export(str(subject.model), tmp_path / "bundle", options)[0]
     ids = random_ids(bundle, 40, seed=6)
     plain = _proposed(subject.bundle, ids, 40)
     found = _proposed(bundle, ids, 40, hidden=plain.hidden)
@@ -316,7 +317,7 @@ def test_what_does_not_fit_the_model_is_refused(
 ) -> None:
     assistant = _changed(subject, tmp_path / "assistant", config, text, tensors)
     with pytest.raises(EdgegenError, match=said):
-        export(str(subject.model), tmp_path / "bundle", scheme="fp32", draft_head=assistant)
+        export(str(subject.model), tmp_path / "bundle", ExportOptions(scheme="fp32", draft_head=assistant))
 
 
 @ONE
@@ -324,12 +325,12 @@ def test_other_models_are_refused(subject: Subject, tmp_path: Path) -> None:
     llama = next(one for one in CASES if str(one) == "llama: base")
     model = checkpoint_of(llama, tmp_path / "model", oracle=4)
     with pytest.raises(EdgegenError, match=r"is an assistant of Gemma 4, and the model is a llama$"):
-        export(str(model), tmp_path / "bundle", scheme="fp32", draft_head=str(subject.assistant))
+        export(str(model), tmp_path / "bundle", ExportOptions(scheme="fp32", draft_head=str(subject.assistant)))
 
 
 @ONE
 def test_where_the_context_is_within_the_window_layers_are_told_apart(subject: Subject, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"scheme": "fp32", "draft_head": str(subject.assistant), "max_context": 12}
-    bundle = export(str(subject.model), tmp_path / "bundle", **options)[0]
+    options = ExportOptions(scheme="fp32", draft_head=str(subject.assistant), max_context=12)
+    bundle = export(str(subject.model), tmp_path / "bundle", options)[0]
     ids = random_ids(bundle, 11)
     assert _proposed(bundle, ids, 11).ids == _proposed(subject.bundle, ids, 11).ids

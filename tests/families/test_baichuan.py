@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.families.baichuan import BAICHUAN
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import export_to, runner_of
 from tests.families.cases import Case
@@ -106,7 +107,7 @@ def test_baichuan_computes_what_llama_does(variant: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("variant", ["Baichuan2-7B", "Baichuan2-13B"])
 def test_int8_is_bit_exact(variant: str, tmp_path: Path) -> None:
     written(variant, tmp_path / "checkpoint")
-    bundle, report = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", scheme="int8")
+    bundle, report = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", ExportOptions(scheme="int8"))
     assert worst_kl(report) < 0.5
     case = Case("baichuan", variant, VARIANTS[variant])
     assert_bit_exact(bundle, case)

@@ -19,6 +19,7 @@ from edgegen.options.engine import EngineOptions
 from edgegen_export.checkpoint.lora.adapter import Adapter
 from edgegen_export.families.bitnet import BITNET
 from edgegen_export.kept_adapter import export_adapter
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.preflight.estimate import estimate
 from edgegen_export.quantize.recipe import Scheme
@@ -83,7 +84,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("scheme", ["int8", "int4", "fp16", "fp32"])
 def test_layers_are_ternary_with_every_scheme(scheme: Scheme, checkpoint: Path, tmp_path: Path) -> None:
-    bundle, report = export(str(checkpoint), tmp_path / "bundle", scheme=scheme)
+    bundle, report = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme=scheme))
     quantization = bundle.manifest.quantization
     assert quantization.linear.is_ternary
     assert quantization.embedding.bits == {"int8": 8, "int4": 8, "fp16": 16, "fp32": 32}[scheme]
@@ -202,9 +203,9 @@ def test_options_that_ternary_models_have_no_use_for_are_refused(checkpoint: Pat
     text = tmp_path / "text.txt"
     text.write_text("some words")
     with pytest.raises(EdgegenError, match="stored as they are: leave calibration and bits_budget out"):
-        export(str(checkpoint), tmp_path / "bundle", calibration=text)
+        export(str(checkpoint), tmp_path / "bundle", ExportOptions(calibration=text))
     with pytest.raises(EdgegenError, match="stored as they are: leave calibration and bits_budget out"):
-        export(str(checkpoint), tmp_path / "bundle", scheme="int4", bits_budget=6.0)
+        export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="int4", bits_budget=6.0))
 
 
 def test_adapters_are_refused(checkpoint: Path, tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_adapters_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     )
     assert Adapter.open(str(adapter))
     with pytest.raises(EdgegenError, match="an adapter cannot be merged into ternary matrices"):
-        export(str(checkpoint), tmp_path / "bundle", adapter=str(adapter))
+        export(str(checkpoint), tmp_path / "bundle", ExportOptions(adapter=str(adapter)))
     bundle = export_to(checkpoint, tmp_path / "bundle")
     with pytest.raises(EdgegenError, match="has ternary matrices, which no adapter is for"):
         export_adapter(str(checkpoint), bundle, tmp_path / "kept", str(adapter))

@@ -20,6 +20,7 @@ from edgegen.errors import EdgegenError, UsageError
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families import FAMILIES
 from edgegen_export.files.progress import Silent
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.preflight.estimate import estimate
 from edgegen_export.source.family_source import FamilyLoader
@@ -103,7 +104,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def subject(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder = tmp_path_factory.mktemp("draft")
     tensors, config = _draft_of(model, folder / "draft", {"norm_before_residual": request.param})
-    bundle = export(str(model), folder / "bundle", scheme="fp32", draft_head=str(folder / "draft"))[0]
+    bundle = export(str(model), folder / "bundle", ExportOptions(scheme="fp32", draft_head=str(folder / "draft")))[0]
     return Subject(model, folder / "draft", tensors, config, bundle)
 
 
@@ -179,7 +180,9 @@ def test_an_export_is_estimated_with_its_draft(subject: Subject) -> None:
 
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_texts_are_the_models_own(subject: Subject, scheme: Any, tmp_path: Path) -> None:
-    bundle = export(str(subject.model), tmp_path / "bundle", scheme=scheme, fast=True, draft_head=str(subject.draft))[0]
+    bundle = export(
+        str(subject.model), tmp_path / "bundle", ExportOptions(scheme=scheme, fast=True, draft_head=str(subject.draft))
+    )[0]
     prompt, answers = random_ids(bundle, 9, seed=3), list[Any]()
     for speculate in ("off", "mtp"):
         options = EngineOptions(threads=1, speculate=speculate, kv="int8")
@@ -193,7 +196,7 @@ def test_texts_are_the_models_own(subject: Subject, scheme: Any, tmp_path: Path)
 
 @pytest.mark.parametrize("subject", [False], indirect=True, ids=["residual"])
 def test_without_it_the_model_is_the_same(subject: Subject, tmp_path: Path) -> None:
-    plain = export(str(subject.model), tmp_path / "bundle", scheme="fp32")[0]
+    plain = export(str(subject.model), tmp_path / "bundle", ExportOptions(scheme="fp32"))[0]
     assert plain.manifest.model == subject.bundle.manifest.model
     assert plain.manifest.mtp is None
 
@@ -233,7 +236,7 @@ def test_what_is_no_draft_of_the_model_is_refused(
 ) -> None:
     draft = _changed(subject, tmp_path / "draft", config, tensors)
     with pytest.raises(EdgegenError, match=said):
-        export(str(subject.model), tmp_path / "bundle", scheme="fp32", draft_head=draft)
+        export(str(subject.model), tmp_path / "bundle", ExportOptions(scheme="fp32", draft_head=draft))
 
 
 @ONE
@@ -242,7 +245,7 @@ def test_an_embedding_like_the_models_is_shared(subject: Subject, tmp_path: Path
     table = open_safetensors(subject.model / "model.safetensors")["model.embed_tokens.weight"].read()
     taken = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3], "use_aux_hidden_state": True}}
     draft = _changed(subject, tmp_path / "draft", taken, {"embed_tokens.weight": table})
-    found = export(str(subject.model), tmp_path / "bundle", scheme="fp32", draft_head=draft)[0]
+    found = export(str(subject.model), tmp_path / "bundle", ExportOptions(scheme="fp32", draft_head=draft))[0]
     assert found.manifest.mtp
     assert found.file("weights.data").stat().st_size == subject.bundle.file("weights.data").stat().st_size
 
@@ -280,14 +283,14 @@ def test_a_draft_of_speculators_is_the_same(subject: Subject, tmp_path: Path) ->
     draft.mkdir()
     write_safetensors(draft / "model.safetensors", named)
     (draft / "config.json").write_text(json.dumps(_by_speculators(subject, "LlamaForCausalLM")), "utf-8")
-    found = export(str(subject.model), tmp_path / "bundle", scheme="fp32", draft_head=str(draft))[0]
+    found = export(str(subject.model), tmp_path / "bundle", ExportOptions(scheme="fp32", draft_head=str(draft)))[0]
     files, usual = found.manifest.files, subject.bundle.manifest.files
     assert {name: files[name] for name in ("mtp.onnx", "weights.data")} == {
         name: usual[name] for name in ("mtp.onnx", "weights.data")
     }
     (draft / "config.json").write_text(json.dumps(_by_speculators(subject, "Qwen3ForCausalLM")), "utf-8")
     with pytest.raises(EdgegenError, match="is a draft of some/model, a Qwen3ForCausalLM, and the model is a Llama"):
-        export(str(subject.model), tmp_path / "other", scheme="fp32", draft_head=str(draft))
+        export(str(subject.model), tmp_path / "other", ExportOptions(scheme="fp32", draft_head=str(draft)))
 
 
 @pytest.mark.parametrize(
@@ -300,7 +303,7 @@ def test_a_draft_of_speculators_is_the_same(subject: Subject, tmp_path: Path) ->
 )
 def test_contradictions_are_refused(options: dict[str, Any], said: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=said):
-        export(str(model), tmp_path / "bundle", scheme="fp32", draft_head=str(tmp_path), **options)
+        export(str(model), tmp_path / "bundle", ExportOptions(scheme="fp32", draft_head=str(tmp_path), **options))
 
 
 @ONE
@@ -326,6 +329,6 @@ def test_it_takes_the_place_of_the_checkpoints_own_head(tmp_path: Path) -> None:
     (mimo / "config.json").write_text(json.dumps(config), "utf-8")
     _draft_of(mimo, tmp_path / "draft", {})
     heard, draft = Listener(), str(tmp_path / "draft")
-    bundle = export(str(mimo), tmp_path / "bundle", scheme="fp32", draft_head=draft, progress=heard)[0]
+    bundle = export(str(mimo), tmp_path / "bundle", ExportOptions(scheme="fp32", draft_head=draft), progress=heard)[0]
     assert bundle.manifest.mtp
     assert f"its multi-token prediction head is left out: {draft} takes its place" in heard.warnings

@@ -16,6 +16,7 @@ from edgegen.model.interfaces import Runner
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, prefilled, runner_of
@@ -67,7 +68,7 @@ def exported(case: Case, folder: Path, scheme: Scheme = "int8", **changes: Any) 
     """A quantized bundle of the case."""
     changed = replace(case, config={**case.config, **changes})
     checkpoint, fast = checkpoint_of(changed, folder / "checkpoint"), case.family not in CALIBRATED
-    bundle, report = export(str(checkpoint), folder / "bundle", scheme=scheme, fast=fast)
+    bundle, report = export(str(checkpoint), folder / "bundle", ExportOptions(scheme=scheme, fast=fast))
     rounded = [f"{scheme}-kv-int8", f"{scheme}-kv-int4"] if bundle.variant.kv.layers else []
     assert report.variants.keys() == {scheme, *(rounded if runs_kernels("auto") else rounded[:1])}
     assert worst_kl(report) < UNRELATED[scheme]

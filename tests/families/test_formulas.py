@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import export_to, little_calibration, runner_of
@@ -61,7 +62,7 @@ def test_a_family_computes_its_formulas(family: str, variant: str, tmp_path: Pat
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_of_many_lengths_get_the_ids_of_the_formulas(family: str, tmp_path: Path) -> None:
     judge = partial(FAMILIES[family].computed, *FAMILIES[family].written("base", tmp_path / "checkpoint"))
-    bundle, report = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", scheme="fp32")
+    bundle, report = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     assert report.preferred.mean_kl < 1e-6
     assert_greedy_ids(bundle, judge)
 
@@ -93,7 +94,7 @@ def test_calibrated_bundles_are_exact_whatever_runs_with_a_prompt(family: str, s
     """All of one bundle here, for to calibrate takes as long as the rest."""
     FAMILIES[family].written("base", tmp_path / "checkpoint")
     with little_calibration():
-        bundle, report = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", scheme=scheme)
+        bundle, report = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", ExportOptions(scheme=scheme))
     assert report.preferred.mean_kl < (0.05 if scheme == "int8" else 1.0)
     assert_keeps(family, bundle)
     assert_rows_are_as_if_alone(bundle)

@@ -21,6 +21,7 @@ from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families.gemma3n import GEMMA3N, GEMMA3N_WITH_VISION
 from edgegen_export.graph.decoder import build_decode, build_prefill, kv_spec
 from edgegen_export.graph.parameters import FedParameters
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
@@ -188,14 +189,14 @@ def test_tokens_beyond_the_table_of_embeddings_have_its_first_row(scheme: Any, t
     ids = tokens(SMALL_CASE, 40, seed=3)
     assert max(ids) >= rows
     expected = oracle_of(SMALL_CASE, long).logits(np.array([ids]))[0]
-    bundle, report = export(str(short), tmp_path / "bundle", scheme=scheme)
+    bundle, report = export(str(short), tmp_path / "bundle", ExportOptions(scheme=scheme))
     runner = runner_of(bundle)
     found = decoded(runner, runner.new_cache(), ids)
     if scheme == "fp32":
         assert np.abs(found - expected).max() < TOLERANCE
         assert np.abs(prefilled(runner, runner.new_cache(), ids, 7)[-1] - expected[-1]).max() < TOLERANCE
     else:  # the reference of the report is the same model in float32
-        whole, other = export(str(long), tmp_path / "other", scheme=scheme)
+        whole, other = export(str(long), tmp_path / "other", ExportOptions(scheme=scheme))
         assert {name: one.mean_kl for name, one in report.variants.items()} == {
             name: one.mean_kl for name, one in other.variants.items()
         }

@@ -24,6 +24,7 @@ from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families.gemma4 import GEMMA4, GEMMA4_WITH_VISION
 from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
@@ -224,7 +225,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """With a table of more rows than there are tokens."""
     folder = tmp_path_factory.mktemp("small")
     case = replace(SMALL_CASE, config={**SMALL_CASE.config, "vocab_size_per_layer_input": 2048})
-    return export(str(checkpoint_of(case, folder / "checkpoint")), folder / "bundle", fast=True)[0]
+    return export(str(checkpoint_of(case, folder / "checkpoint")), folder / "bundle", ExportOptions(fast=True))[0]
 
 
 def test_info_counts_neither_sharing_layers_nor_the_table(small: Bundle) -> None:

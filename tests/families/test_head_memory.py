@@ -15,6 +15,7 @@ from edgegen.model.loading import open_runner
 from edgegen.speculation.mtp_head import MTPHead, open_mtp_head
 from edgegen_export.families import FAMILIES
 from edgegen_export.files.progress import Silent
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.preflight.estimate import estimate
 from edgegen_export.quantize.recipe import Scheme
@@ -36,8 +37,8 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     source = str(folder / "checkpoint")
     return (
         folder / "checkpoint",
-        export(source, folder / "with", scheme="int8", fast=True)[0],
-        export(source, folder / "without", scheme="int8", fast=True, mtp=False)[0],
+        export(source, folder / "with", ExportOptions(scheme="int8", fast=True))[0],
+        export(source, folder / "without", ExportOptions(scheme="int8", fast=True, mtp=False))[0],
     )
 
 
@@ -80,7 +81,10 @@ def test_a_draft_model_proposes_by_itself_alone(bundles: Bundles) -> None:
 def test_an_export_is_estimated_with_its_head(bundles: Bundles, scheme: Scheme, tmp_path: Path) -> None:
     checkpoint, *made = bundles
     if scheme != "int8":
-        made = [export(str(checkpoint), tmp_path / str(n), scheme=scheme, fast=True, mtp=not n)[0] for n in range(2)]
+        made = [
+            export(str(checkpoint), tmp_path / str(n), ExportOptions(scheme=scheme, fast=True, mtp=not n))[0]
+            for n in range(2)
+        ]
     config = json.loads((checkpoint / "config.json").read_text("utf-8"))
     found = list[tuple[int, int]]()
     for mtp in (True, False):

@@ -11,6 +11,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from edgegen.model.interfaces import Runner
 from edgegen.options.engine import EngineOptions
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, runner_of
@@ -51,11 +52,7 @@ def exported(case: Case, folder: Path, scheme: Scheme = "fp32") -> tuple[Path, B
     checkpoint = checkpoint_of(case, folder / "checkpoint")
     context = case.max_context
     bundle, _ = export(
-        str(checkpoint),
-        folder / "bundle",
-        scheme=scheme,
-        max_context=context,
-        with_hidden=True,
+        str(checkpoint), folder / "bundle", ExportOptions(scheme=scheme, max_context=context, with_hidden=True)
     )
     return checkpoint, bundle
 

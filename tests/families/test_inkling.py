@@ -19,6 +19,7 @@ from edgegen_export.architecture.components.pass_messages import PassMessages
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.inkling2 import INKLING2_LOOP
 from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, export_to, runner_of
@@ -54,7 +55,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def quantized(checkpoint: Path, target: Path, scheme: Scheme) -> Bundle:
-    return export(str(checkpoint), target, scheme=scheme, fast=True)[0]
+    return export(str(checkpoint), target, ExportOptions(scheme=scheme, fast=True))[0]
 
 
 def test_prompts_of_many_lengths_get_the_ids_of_transformers(model: Model, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from edgegen_export.families.deepseek_v3 import DEEPSEEK_V3
 from edgegen_export.families.minicpm3 import MINICPM3
 from edgegen_export.families.mistral4 import MISTRAL4
 from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, prefilled
 from tests.families.cases import CASES
@@ -69,9 +70,9 @@ def test_matrices_of_heads_have_8_bits_where_a_layer_has_many(tmp_path: Path) ->
     }
     wide = type(case)(case.family, "wide", {**case.config, **sizes, "num_hidden_layers": 1}, oracles=case.oracles)
     source = str(checkpoint_of(wide, tmp_path / "checkpoint"))
-    exact = initializers(export(source, tmp_path / "fp32", scheme="fp32")[0])
+    exact = initializers(export(source, tmp_path / "fp32", ExportOptions(scheme="fp32"))[0])
     for scheme in ("int8", "int4"):
-        stored = initializers(export(source, tmp_path / scheme, scheme=scheme, fast=True)[0])
+        stored = initializers(export(source, tmp_path / scheme, ExportOptions(scheme=scheme, fast=True))[0])
         assert stored["layers.0.attn.k_b.weight"].dtype == np.float32
         scales = stored["layers.0.attn.v_b.weight.scales"].astype(np.float32)
         found = (stored["layers.0.attn.v_b.weight"].astype(np.float32) - 128) * scales

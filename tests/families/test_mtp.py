@@ -16,6 +16,7 @@ from edgegen.options.speculation import LEAST_READ
 from edgegen.speculation.mtp_head import open_mtp_head
 from edgegen.speculation.sources import Speculate
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.decoded_shapes import decoded_shapes
 from tests.export.bundles import Listener, export_to
@@ -63,7 +64,7 @@ def test_the_head_computes_what_the_formulas_say(subject: Subject, chunk: int) -
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_a_quantized_head_is_near(subject: Subject, scheme: Any, tmp_path: Path) -> None:
     """Smoothing moves channels from the final norm into the head, which this head's norm follows."""
-    bundle = export(str(subject.checkpoint), tmp_path / "bundle", scheme=scheme)[0]
+    bundle = export(str(subject.checkpoint), tmp_path / "bundle", ExportOptions(scheme=scheme))[0]
     ids = some_ids(bundle, 17)
     hidden = subject.reference.hidden(np.array(ids))
     expected, expected_hidden = subject.reference.run(np.array(ids[1:]), hidden[:-1])
@@ -87,7 +88,7 @@ def test_texts_are_the_models_own(subject: Subject) -> None:
 
 
 def test_without_it_nothing_else_changes(subject: Subject, tmp_path: Path) -> None:
-    bundle = export(str(subject.checkpoint), tmp_path / "bundle", scheme="fp32", mtp=False)[0]
+    bundle = export(str(subject.checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32", mtp=False))[0]
     assert bundle.manifest.mtp is None
     assert bundle.variant.hidden_states is None
     assert "mtp.onnx" not in bundle.manifest.files
@@ -102,7 +103,7 @@ def test_a_head_that_does_not_fit_is_left_out_and_named(subject: Subject, tmp_pa
     write_safetensors(folder / "model.safetensors", {k: v for k, v in tensors.items() if k != f"{name}.weight"})
     (folder / "config.json").write_bytes((subject.checkpoint / "config.json").read_bytes())
     said = Listener()
-    bundle = export(str(folder), tmp_path / "bundle", scheme="fp32", progress=said)[0]
+    bundle = export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=said)[0]
     assert bundle.manifest.mtp is None
     [warning] = [one for one in said.warnings if "multi-token" in one]
     assert "its multi-token prediction head is left out" in warning
@@ -119,7 +120,7 @@ def test_an_embedding_of_its_own_is_named(subject: Subject, tmp_path: Path) -> N
     write_safetensors(folder / "model.safetensors", {**tensors, name: 2 * tensors[name]})
     (folder / "config.json").write_bytes((subject.checkpoint / "config.json").read_bytes())
     said = Listener()
-    assert export(str(folder), tmp_path / "bundle", scheme="fp32", progress=said)[0].manifest.mtp is None
+    assert export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=said)[0].manifest.mtp is None
     assert any("shared_head.head.weight: not the model's own" in one for one in said.warnings)
 
 

@@ -10,6 +10,7 @@ import pytest
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener, export_to, random_ids
 from tests.export.checkpoint.layouts import write_safetensors
@@ -43,7 +44,7 @@ def test_the_head_computes_what_the_formula_says(subject: Subject, chunk: int) -
 
 
 def test_texts_are_the_models_own_with_a_quantized_head(subject: Subject, tmp_path: Path) -> None:
-    bundle = export(str(subject.checkpoint), tmp_path / "bundle", scheme="int8", fast=True)[0]
+    bundle = export(str(subject.checkpoint), tmp_path / "bundle", ExportOptions(scheme="int8", fast=True))[0]
     prompt = random_ids(bundle, 9, seed=3)
     with LLM.load(bundle.path, options=EngineOptions(threads=1, speculate="off")) as llm:
         expected = llm.generate(prompt, max_new_tokens=40, eos_token_id=()).token_ids
@@ -70,7 +71,7 @@ def test_a_head_whose_formula_is_not_known_is_named(case: str, name: str, tmp_pa
         model / "model.safetensors"
     )  # which is mapped
     heard = Listener()
-    export(str(model), tmp_path / "bundle", scheme="fp32", progress=heard)
+    export(str(model), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)
     [warning] = [one for one in heard.warnings if "multi-token" in one]
     (found,) = (key.removeprefix("model.") for key in beside)
     assert warning == (
@@ -88,5 +89,7 @@ def test_a_head_of_other_layers_is_left_out_and_named(subject: Subject, tmp_path
     write_safetensors(folder / "model.safetensors", other)
     (folder / "config.json").write_bytes((subject.checkpoint / "config.json").read_bytes())
     heard = Listener()
-    assert export(str(folder), tmp_path / "bundle", scheme="fp32", progress=heard)[0].manifest.mtp is None
+    assert (
+        export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)[0].manifest.mtp is None
+    )
     assert any("multi-token prediction head is left out" in one and "experts.0." in one for one in heard.warnings)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen_export.architecture.tensors import decoder_tensors
 from edgegen_export.families.openelm import OPENELM
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import export_to, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
@@ -149,7 +150,7 @@ def test_openelm_computes_its_formulas(variant: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_quantized_is_bit_exact(scheme: Any, tmp_path: Path) -> None:
     written("base", tmp_path / "checkpoint")
-    bundle, report = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", scheme=scheme)
+    bundle, report = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", ExportOptions(scheme=scheme))
     assert worst_kl(report) < (0.5 if scheme == "int8" else 2.5)
     case = Case("openelm", "base", BASE)
     assert_bit_exact(bundle, case)

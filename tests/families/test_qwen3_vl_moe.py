@@ -11,6 +11,7 @@ from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families import FAMILIES
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
@@ -103,7 +104,8 @@ def test_a_bundle_is_that_of_a_qwen3_moe(inputs_first: bool, tmp_path: Path) -> 
     config |= {key: text[key] for key in ("bos_token_id", "eos_token_id")}
     (whole / "config.json").write_text(json.dumps(config), "utf-8")
     first, second = (
-        export(str(folder), tmp_path / name, scheme="int8")[0] for folder, name in ((alone, "one"), (whole, "other"))
+        export(str(folder), tmp_path / name, ExportOptions(scheme="int8"))[0]
+        for folder, name in ((alone, "one"), (whole, "other"))
     )
     assert first.manifest.files[first.variant.weights] == second.manifest.files[second.variant.weights]
 

@@ -13,6 +13,7 @@ from edgegen.bundle.manifest import KVDtype, KVSpec
 from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.sliding_window import BEHIND, CHUNK
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, runner_of
@@ -68,7 +69,7 @@ def widened(family: str, name: str) -> Case:
 
 def exported(family: str, name: str, folder: Path, scheme: Scheme) -> Bundle:
     checkpoint = checkpoint_of(widened(family, name), folder / "checkpoint")
-    return export(str(checkpoint), folder / "bundle", scheme=scheme, fast=scheme == "int8")[0]
+    return export(str(checkpoint), folder / "bundle", ExportOptions(scheme=scheme, fast=scheme == "int8"))[0]
 
 
 class Twins:

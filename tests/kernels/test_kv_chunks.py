@@ -15,7 +15,7 @@ from edgegen.generation.results import GenerationResult
 from edgegen.model.interfaces import make_runner
 from edgegen.model.loading import open_runner
 from edgegen.model.ort_session import OneSession
-from edgegen_export.pipeline import Scheme
+from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, export_to, prefilled, random_ids
 from tests.kernels.stock import needs_kernels
 from tests.runtime.models import write_checkpoint

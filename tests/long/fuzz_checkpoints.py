@@ -18,6 +18,7 @@ from unittest import mock
 
 from edgegen_export import pipeline
 from edgegen_export.files.progress import Silent
+from edgegen_export.options import ExportOptions
 from edgegen_export.preflight.preflight import Preflight
 from tests.export.checkpoint.hostile import change, export_arguments, write_sources
 from tests.long.mutants import Try, main
@@ -37,7 +38,9 @@ def prepare(root: Path, _bundle: str) -> Try:
         measured = mock.patch.object(pipeline, "Preflight", partial(Preflight, measure=lambda: GFLOPS))
         written = mock.patch.object(pipeline, "compare_with_checkpoint", compare if compared else _not_compared)
         with measured, written, tempfile.TemporaryDirectory(dir=root) as target:
-            pipeline.export(source, Path(target, "b"), scheme="int8", fast=True, adapter=adapter, progress=Silent())
+            pipeline.export(
+                source, Path(target, "b"), ExportOptions(scheme="int8", fast=True, adapter=adapter), progress=Silent()
+            )
         return "exported"
 
     def attempt(chance: random.Random | None) -> str:

@@ -10,6 +10,7 @@ from edgegen.llm import LLM
 from edgegen.model.interfaces import Runner
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import WHOLE, compared_on
@@ -20,7 +21,8 @@ OPTIONS = EngineOptions(threads=1)
 @pytest.fixture(scope="session")
 def fp32_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     with compared_on(WHOLE):
-        return export(str(checkpoint), tmp_path_factory.mktemp("bundles") / "tiny-fp32", scheme="fp32")[0]
+        target = tmp_path_factory.mktemp("bundles") / "tiny-fp32"
+        return export(str(checkpoint), target, ExportOptions(scheme="fp32"))[0]
 
 
 @pytest.fixture(params=["int8", "fp32"])
@@ -45,4 +47,4 @@ def stories(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle
     """A real trained model."""
     source = test_data / "models" / "gpt2-stories-0.9m"
     with compared_on(WHOLE):
-        return export(str(source), tmp_path_factory.mktemp("bundles") / "stories-int8", scheme="int8")[0]
+        return export(str(source), tmp_path_factory.mktemp("bundles") / "stories-int8", ExportOptions(scheme="int8"))[0]

@@ -102,11 +102,12 @@ def _require_kernels(variant: Variant) -> None:
 
 class Edgegen(Peer):
     def prepare(self, checkpoint: Path, out: Path, variant: str) -> None:
+        from edgegen_export.options import ExportOptions
         from edgegen_export.pipeline import export
 
         scheme = VARIANTS[variant].scheme
         # Round to nearest: calibration on random weights would choose unrealistic formats.
-        export(str(checkpoint), out / "bundle", scheme=scheme, fast=scheme != "fp32")
+        export(str(checkpoint), out / "bundle", ExportOptions(scheme=scheme, fast=scheme != "fp32"))
 
     def imports(self) -> None:
         importlib.import_module("edgegen.llm")

@@ -16,6 +16,7 @@ from edgegen.errors import CheckpointError, EdgegenError, ExportError, TensorErr
 from edgegen.llm import LLM
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.families import FAMILIES
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener
 from tests.export.checkpoint.layouts import write_gpt2, write_llama
@@ -73,7 +74,7 @@ def test_another_head_is_refused_by_its_class(checkpoint: Path, classes: Any) ->
 @pytest.mark.parametrize("classes", [..., None, [], "GPT2LMHeadModel", ["GPT2LMHeadModel", "Other"]])
 def test_a_config_that_does_not_contradict_the_class_is_taken(checkpoint: Path, tmp_path: Path, classes: Any) -> None:
     edit_json(checkpoint / "config.json", architectures=classes)
-    export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
+    export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"))
 
 
 def test_everything_wrong_in_a_config_is_said_at_once(checkpoint: Path) -> None:
@@ -144,7 +145,7 @@ def test_more_experts_than_any_model_has_are_refused_before_their_names_are_made
 
 def test_another_name_of_a_size_must_say_the_same(checkpoint: Path, tmp_path: Path) -> None:
     edit_json(checkpoint / "config.json", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, n_vocab=96)
-    export(str(checkpoint), tmp_path / "first", scheme="fp32")
+    export(str(checkpoint), tmp_path / "first", ExportOptions(scheme="fp32"))
     edit_json(checkpoint / "config.json", max_position_embeddings=1024)
     assert "max_position_embeddings = 1024: contradicts the value 16 of its other name, n_positions" in refusal(
         checkpoint, UnsupportedModelError
@@ -167,7 +168,7 @@ def test_another_name_of_a_size_must_say_the_same(checkpoint: Path, tmp_path: Pa
 )
 def test_configs_of_the_wild_are_understood(checkpoint: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
     edit_json(checkpoint / "config.json", **keys)
-    export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
+    export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"))
 
 
 # Tensors.
@@ -254,15 +255,15 @@ def test_the_way_out_of_a_head_that_differs_works(tmp_path: Path) -> None:
     edit_json(folder / "config.json", tie_word_embeddings=True)
     refusal(folder, TensorError)
     edit_json(folder / "config.json", tie_word_embeddings=False)
-    export(str(folder), tmp_path / "bundle", scheme="fp32")
+    export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"))
 
 
 def test_a_head_equal_to_the_embedding_is_dropped_without_a_word(tmp_path: Path) -> None:
     folder = write_gpt2(tmp_path / "checkpoint", layout="tied_with_head", n_positions=16)
     plain = write_gpt2(tmp_path / "plain", layout="trainer", n_positions=16)
     heard = Listener()
-    bundle, _ = export(str(folder), tmp_path / "bundle", scheme="fp32", progress=heard)
-    without, _ = export(str(plain), tmp_path / "without", scheme="fp32")
+    bundle, _ = export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)
+    without, _ = export(str(plain), tmp_path / "without", ExportOptions(scheme="fp32"))
     assert bundle.manifest.files["weights.data"] == without.manifest.files["weights.data"]
     assert not [text for text in heard.warnings if "head" in text]
 
@@ -282,7 +283,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(checkpoint: Path, dtype
     change_tensors(checkpoint, spoil)
     target = checkpoint.parent / "bundle"
     with pytest.raises(TensorError) as caught:
-        export(str(checkpoint), target, scheme=scheme)
+        export(str(checkpoint), target, ExportOptions(scheme=scheme))
     message = str(caught.value)
     assert not target.exists()
     assert "4 problems" in message
@@ -295,7 +296,7 @@ def test_finite_weights_whose_sum_overflows_are_taken(checkpoint: Path, tmp_path
         tensors["transformer.wpe.weight"][:, :8] = 3e37  # 128 of them add up to more than float32 holds
 
     change_tensors(checkpoint, enlarge)
-    export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
+    export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"))
 
 
 def test_a_model_whose_own_logits_overflow_is_refused(checkpoint: Path) -> None:
@@ -488,7 +489,7 @@ def test_a_tied_llama_with_a_head_of_its_own_is_refused(llama: Path, tmp_path: P
     message = refusal(llama, TensorError)
     assert "lm_head.weight: differs from the token embedding, to which the config ties it" in message
     edit_json(llama / "config.json", tie_word_embeddings=False)
-    export(str(llama), tmp_path / "bundle", scheme="fp32")
+    export(str(llama), tmp_path / "bundle", ExportOptions(scheme="fp32"))
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
@@ -575,7 +576,7 @@ def test_settings_that_are_not_honoured_are_said(checkpoint: Path, tmp_path: Pat
     edit_json(
         checkpoint / "generation_config.json", num_beam_groups=2, penalty_alpha=0.6, epsilon_cutoff=0.0, top_k=None
     )
-    export(str(checkpoint), tmp_path / "bundle", scheme="fp32", progress=heard)
+    export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)
     said = [text for text in heard.warnings if "not honoured" in text]
     assert said == ["generation_config.json asks for what is not honoured: num_beam_groups = 2, penalty_alpha = 0.6"]
 
@@ -584,14 +585,14 @@ def test_settings_that_are_not_honoured_are_said(checkpoint: Path, tmp_path: Pat
 def test_a_max_length_is_honoured_or_nobodys(checkpoint: Path, tmp_path: Path, max_length: int) -> None:
     heard = Listener()
     edit_json(checkpoint / "generation_config.json", max_length=max_length)
-    bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32", progress=heard)
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)
     assert [text for text in heard.warnings if "not honoured" in text] == []
     assert json.loads(bundle.file("generation_config.json").read_text())["max_length"] == max_length
 
 
 def test_a_bundle_without_a_tokenizer_works_with_ids(checkpoint: Path, tmp_path: Path) -> None:
     heard = Listener()
-    bundle, report = export(str(checkpoint), tmp_path / "bundle", scheme="fp32", progress=heard)
+    bundle, report = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)
     assert bundle.manifest.tokenizer is None
     assert heard.warnings == ["the checkpoint has no tokenizer: the bundle takes and gives token ids only"]
     assert report.text == "random ids"
@@ -609,7 +610,7 @@ def test_licence_and_card_travel_along_and_odd_names_do_not_spoil_the_bundle(che
         (checkpoint / name).write_text("a name that no manifest can hold, or one of two that differ in case")
     (checkpoint / "README.d").mkdir()
     heard = Listener()
-    bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32", progress=heard)
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)
     bundle.verify()
     assert {"LICENSE", "Notice.txt", "README.md"} <= bundle.manifest.files.keys()
     assert not {*odd, "README.d", "optimizer.pt", "training_args.bin"} & bundle.manifest.files.keys()
@@ -620,7 +621,7 @@ def test_licence_and_card_travel_along_and_odd_names_do_not_spoil_the_bundle(che
 def test_the_settings_of_config_json_complete_those_of_generation_config(checkpoint: Path, tmp_path: Path) -> None:
     edit_json(checkpoint / "config.json", eos_token_id=7, bos_token_id=8)
     edit_json(checkpoint / "generation_config.json", eos_token_id=[5, 6], bos_token_id=..., temperature=0.5)
-    bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     settings = json.loads(bundle.file("generation_config.json").read_text())
     assert settings["eos_token_id"] == [5, 6]
     assert settings["bos_token_id"] == 8

@@ -10,6 +10,7 @@ from edgegen.errors import UnsupportedModelError, UsageError
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.families import FAMILIES
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.reading.rope import contexts, read_rope
 from tests.export.bundles import Listener
@@ -265,9 +266,9 @@ def longrope(tmp_path: Path) -> Path:
 def test_a_model_is_exported_with_the_frequencies_of_its_context(longrope: Path, tmp_path: Path) -> None:
     plain = 10000.0 ** (-np.arange(8) / 8)
     heard = Listener()
-    short, _ = export(str(longrope), tmp_path / "short", scheme="fp32", progress=heard)
-    same, _ = export(str(longrope), tmp_path / "same", scheme="fp32", max_context=16)
-    long, _ = export(str(longrope), tmp_path / "long", scheme="fp32", max_context=17)
+    short, _ = export(str(longrope), tmp_path / "short", ExportOptions(scheme="fp32"), progress=heard)
+    same, _ = export(str(longrope), tmp_path / "same", ExportOptions(scheme="fp32", max_context=16))
+    long, _ = export(str(longrope), tmp_path / "long", ExportOptions(scheme="fp32", max_context=17))
     assert [b.manifest.model.max_context for b in (short, same, long)] == [16, 16, 17]
     assert any("exported for 16 positions; --max-context takes up to 64" in text for text in heard.warnings)
     for bundle, times in ((short, 1), (same, 1), (long, 3)):
@@ -279,5 +280,5 @@ def test_a_model_is_exported_with_the_frequencies_of_its_context(longrope: Path,
 @pytest.mark.parametrize("wanted", [0, -1, 65, 1 << 40])
 def test_a_context_that_the_model_does_not_have_is_refused(longrope: Path, tmp_path: Path, wanted: int) -> None:
     with pytest.raises(UsageError, match=f"max_context: .* 1 to 64 positions, not {wanted}"):
-        export(str(longrope), tmp_path / "bundle", max_context=wanted)
+        export(str(longrope), tmp_path / "bundle", ExportOptions(max_context=wanted))
     assert not (tmp_path / "bundle").exists()

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,11 +22,12 @@ from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.layerwise_model import LayerwiseModel
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.activations import BEARABLE, TOLERABLE, activation_error, bearable_format
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import round_rows, stored_bits
-from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS, ROUNDED
+from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS, ROUNDED, Scheme
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded, export_to, runner_of
 from tests.export.checkpoint.layouts import write_llama
@@ -229,7 +231,9 @@ def test_a_store_gives_back_what_it_was_given(tmp_path: Path) -> None:
 
 
 def test_the_manifest_says_what_was_done(tmp_path: Path, test_data: Path) -> None:
-    bundle, report = export(str(test_data / "models/gpt2-stories-0.9m"), tmp_path / "int4", scheme="int4")
+    bundle, report = export(
+        str(test_data / "models/gpt2-stories-0.9m"), tmp_path / "int4", ExportOptions(scheme="int4")
+    )
     recipe = bundle.manifest.quantization
     assert (recipe.scheme, recipe.method, recipe.smoothing) == ("int4", "gptq", 0.5)
     assert (recipe.calibration, recipe.calibration_tokens) == ("sampled from the model", 8192)
@@ -242,7 +246,7 @@ def test_the_manifest_says_what_was_done(tmp_path: Path, test_data: Path) -> Non
 def test_formats_in_the_manifest_are_those_of_the_file(tmp_path: Path, test_data: Path) -> None:
     for fast in (True, False):
         source = test_data / "models/stories260K"
-        bundle, _ = export(str(source), tmp_path / str(fast), scheme="int4", fast=fast)
+        bundle, _ = export(str(source), tmp_path / str(fast), ExportOptions(scheme="int4", fast=fast))
         names = [t.name for t in onnx.ModelProto.FromString(bundle.file("prefill.onnx").read_bytes()).graph.initializer]
         recipe = bundle.manifest.quantization
         ends = ("q+k+v.weight", ".o.weight", "up.weight", "down.weight", "embed.weight")
@@ -255,13 +259,13 @@ def test_formats_in_the_manifest_are_those_of_the_file(tmp_path: Path, test_data
 
 def test_planted_outliers_cost_nothing_once_smoothed(tmp_path: Path, test_data: Path) -> None:
     source = str(test_data / "models/stories260K-outliers")
-    smooth, plain = (export(source, tmp_path / str(fast), fast=fast)[1] for fast in (False, True))
+    smooth, plain = (export(source, tmp_path / str(fast), ExportOptions(fast=fast))[1] for fast in (False, True))
     assert smooth.preferred.mean_kl < 0.003 < 0.03 < plain.preferred.mean_kl
 
 
 def test_a_text_can_be_given_to_calibrate_on(tmp_path: Path, test_data: Path) -> None:
     text = test_data / "corpora/tinystories_cased_197k.txt"
-    bundle, _ = export(str(test_data / "models/stories260K"), tmp_path / "b", calibration=text)
+    bundle, _ = export(str(test_data / "models/stories260K"), tmp_path / "b", ExportOptions(calibration=text))
     recipe = bundle.manifest.quantization
     assert (recipe.calibration, recipe.calibration_tokens) == ("text", 1024)
 
@@ -277,17 +281,24 @@ def test_a_text_can_be_given_to_calibrate_on(tmp_path: Path, test_data: Path) ->
         ({"scheme": "int4", "bits_budget": 2.0}, "lies between 2.5 and 10.0, not at 2"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
-    tmp_path: Path, options: dict[str, object], reason: str
-) -> None:
+def test_options_that_contradict_each_other_are_refused(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        export("nowhere", tmp_path / "bundle", **options)  # type: ignore[arg-type]
+        export("nowhere", tmp_path / "bundle", ExportOptions(**options))
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize("scheme", CALIBRATED)
+def test_a_calibration_text_is_for_the_recipes_that_calibrate(scheme: Scheme) -> None:
+    if CALIBRATED[scheme].calibrates:
+        assert ExportOptions(scheme=scheme, calibration=Path("text")).calibration == Path("text")
+    else:
+        with pytest.raises(UsageError, match="of no use to plain rounding"):
+            ExportOptions(scheme=scheme, calibration=Path("text"))
 
 
 def test_sixteen_bits_take_half_the_room_and_change_next_to_nothing(tmp_path: Path, test_data: Path) -> None:
     source = str(test_data / "models/gpt2-stories-0.9m")
-    half, report = export(source, tmp_path / "half", scheme="fp16")
+    half, report = export(source, tmp_path / "half", ExportOptions(scheme="fp16"))
     assert report.preferred.mean_kl < 1e-6
     assert half.manifest.quantization.bits_per_weight == 16
     ids = list(range(40))
@@ -303,5 +314,5 @@ def test_weights_that_sixteen_bits_cannot_hold_are_named(tmp_path: Path) -> None
     tensors["model.layers.1.mlp.up_proj.weight"][3, 3] = 7e4
     save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(TensorError, match=r"export it with --fp32.*up_proj.weight: has values beyond 65504"):
-        export(str(checkpoint), tmp_path / "bundle", scheme="fp16")
+        export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp16"))
     assert not (tmp_path / "bundle").exists()

@@ -24,6 +24,7 @@ from edgegen_export.calibration.kv_scales import MARGIN, ROTATED_MARGIN, KVStati
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, runner_of
 from tests.export.graph.test_blocks import MODELS, folded_tensors, random_tensors
@@ -209,7 +210,9 @@ def test_both_int8_keys_of_a_pair_are_calibrated_for_all_positions(tmp_path: Pat
 
 
 def test_a_trained_model_holds_beyond_the_positions_of_the_text(test_data: Path, tmp_path: Path) -> None:
-    bundle, report = export(str(test_data / "models" / "stories260K"), tmp_path / "bundle", scheme="fp32")
+    bundle, report = export(
+        str(test_data / "models" / "stories260K"), tmp_path / "bundle", ExportOptions(scheme="fp32")
+    )
     assert report.variants["fp32-kv-int8"].mean_kl < 0.005
     text = (test_data / "corpora" / "tinystories_4MB.txt").read_text("utf-8")[-4000:]
     assert bundle.manifest.tokenizer

@@ -24,6 +24,7 @@ from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.graph.fused import fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.preflight.estimate import estimate
 from edgegen_export.quantize.block_store import BlockStore
@@ -160,7 +161,9 @@ def test_smoothing_leaves_the_logits_as_they_are(scheme: Scheme, config: Decoder
 
 @pytest.mark.parametrize("scheme", ["fp32", "int8", "int4"])
 def test_a_shared_block_is_stored_once_and_what_a_use_has_for_each(scheme: Scheme, tmp_path: Path) -> None:
-    bundle, report = export(str(checkpoint_of(ZAMBA2, tmp_path / "checkpoint")), tmp_path / "bundle", scheme=scheme)
+    bundle, report = export(
+        str(checkpoint_of(ZAMBA2, tmp_path / "checkpoint")), tmp_path / "bundle", ExportOptions(scheme=scheme)
+    )
     graph = onnx.ModelProto.FromString(bundle.file(bundle.variant.prefill).read_bytes()).graph
     found: dict[str, set[int]] = {}
     for one in graph.initializer:
@@ -175,7 +178,9 @@ def test_a_shared_block_is_stored_once_and_what_a_use_has_for_each(scheme: Schem
 @pytest.mark.parametrize("scheme", ["fp32", "int8", "int4"])
 def test_weights_are_stored_once(scheme: Scheme, tmp_path: Path) -> None:
     case = next(case for case in CASES if str(case) == "hrm_text: base")
-    bundle, report = export(str(checkpoint_of(case, tmp_path / "checkpoint")), tmp_path / "bundle", scheme=scheme)
+    bundle, report = export(
+        str(checkpoint_of(case, tmp_path / "checkpoint")), tmp_path / "bundle", ExportOptions(scheme=scheme)
+    )
     graph = onnx.ModelProto.FromString(bundle.file(bundle.variant.prefill).read_bytes()).graph
     stored = [one.name for one in graph.initializer if one.name.startswith("layers.")]
     of_passes = {name for name in stored if name.endswith(("_scale", "_scale.float32"))}

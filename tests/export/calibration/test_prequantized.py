@@ -19,6 +19,7 @@ from edgegen.system import has_vnni
 from edgegen_export.checkpoint import unpacked
 from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.checkpoint import Checkpoint
+from edgegen_export.options import ExportOptions
 from edgegen_export.parity.compare import ParityReport
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import Blocks
@@ -112,7 +113,7 @@ def exported(
     folder: Path, target: Path, scheme: Scheme = "int4", *, fast: bool = True
 ) -> tuple[Bundle, ParityReport, list[str]]:
     listener = Listener()
-    bundle, report = export(str(folder), target, scheme=scheme, fast=fast, progress=listener)
+    bundle, report = export(str(folder), target, ExportOptions(scheme=scheme, fast=fast), progress=listener)
     return bundle, report, listener.warnings
 
 
@@ -289,7 +290,10 @@ def test_what_an_adapter_changes_is_rounded_again(tmp_path: Path, test_data: Pat
     adapter = write_lora(tmp_path / "adapter", update, target_modules=["down_proj"], base_model_name_or_path=None)
     listener = Listener()
     bundle, report = export(
-        str(folder), tmp_path / "bundle", scheme="int4", fast=True, adapter=str(adapter), progress=listener
+        str(folder),
+        tmp_path / "bundle",
+        ExportOptions(scheme="int4", fast=True, adapter=str(adapter)),
+        progress=listener,
     )
     assert bundle.manifest.quantization.exceptions == {"layers.1.mlp.down": EIGHT_BITS}
     assert listener.warnings == [
@@ -318,7 +322,7 @@ def test_a_quantized_head_stays_as_it_is(tmp_path: Path, test_data: Path) -> Non
 def test_a_budget_is_of_no_use(tmp_path: Path, test_data: Path) -> None:
     folder, _ = write_packed(test_data / "models/qwen2-stories-0.9m", tmp_path / "packed", Recipe())
     with pytest.raises(UsageError, match="a bits budget is of no use to matrices that are quantized already"):
-        export(str(folder), tmp_path / "bundle", scheme="int4", bits_budget=6.0)
+        export(str(folder), tmp_path / "bundle", ExportOptions(scheme="int4", bits_budget=6.0))
     assert not (tmp_path / "bundle").exists()
 
 

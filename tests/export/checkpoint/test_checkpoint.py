@@ -73,6 +73,7 @@ def test_the_folder_is_listed_once(tmp_path: Path, gguf: bool) -> None:
 LISTINGS = """
 import sys
 from pathlib import Path
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 
 source, listed = Path(sys.argv[1]), []
@@ -82,7 +83,7 @@ def hook(event, args):
         listed.append(event)
 
 sys.addaudithook(hook)
-export(str(source), Path(sys.argv[2]), scheme="fp32")
+export(str(source), Path(sys.argv[2]), ExportOptions(scheme="fp32"))
 print(len(listed))
 """
 

@@ -13,6 +13,7 @@ from edgegen.errors import CheckpointError, VerificationError
 from edgegen.llm import LLM
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.embedding_defaults import embedding_defaults
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.gguf_bytes import write_llama
 from tests.export.checkpoint.layouts import write_gpt2
@@ -103,7 +104,7 @@ def test_what_cannot_be_done_is_refused_by_name(
 ) -> None:
     write_modules(folder, *modules, pooling=config)
     with pytest.raises(CheckpointError) as caught:
-        export(str(folder), tmp_path / "bundle", scheme="fp32", with_hidden=True)
+        export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32", with_hidden=True))
     assert said in str(caught.value)
     assert "leave --with-hidden out" in str(caught.value)
     assert not (tmp_path / "bundle").exists()
@@ -148,7 +149,7 @@ def test_another_pooling_of_gguf_metadata_is_refused(tmp_path: Path, number: int
 @pytest.mark.graph
 def test_the_bundle_keeps_it_as_its_default_everywhere(folder: Path, tmp_path: Path) -> None:
     write_modules(folder, TRANSFORMER, POOLING, pooling=mode("lasttoken"))
-    bundle, _ = export(str(folder), tmp_path / "bundle", scheme="fp32", with_hidden=True)
+    bundle, _ = export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32", with_hidden=True))
     assert EMBEDDING in bundle.manifest.files
     assert {one["pooling"] for one in describe(bundle)["variants"]} == {"last"}
     llm = LLM.load(bundle.path)
@@ -168,7 +169,7 @@ def test_the_bundle_keeps_it_as_its_default_everywhere(folder: Path, tmp_path: P
 @pytest.mark.graph
 def test_truncation_keeps_the_end_token(folder: Path, tmp_path: Path) -> None:
     write_modules(folder, TRANSFORMER, POOLING, pooling=mode("lasttoken"))
-    llm = LLM.load(export(str(folder), tmp_path / "bundle", scheme="fp32", with_hidden=True)[0].path)
+    llm = LLM.load(export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32", with_hidden=True))[0].path)
     ids = list(b"abcd" * 20)[: CONTEXT - 1]
     assert llm.encode("abc") == [*b"abc", EOS]
     body = {"model": "model", "input": "abcd" * 20}

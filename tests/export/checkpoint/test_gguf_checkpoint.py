@@ -10,6 +10,7 @@ from gguf import GGMLQuantizationType
 
 from edgegen.errors import CheckpointError, UsageError
 from edgegen_export.checkpoint import Checkpoint, Source
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, random_ids, runner_of
 from tests.export.checkpoint.gguf_bytes import LLAMA_METADATA, Raw, gguf_bytes, write_llama
@@ -160,7 +161,8 @@ def test_gpt2_is_exported_alike_from_both(tmp_path: Path, scheme: Any, kind: GGM
         assert any((tensors[name].read() != array).any() for name, array in original.items())
     model.save_pretrained(str(tmp_path / "original"), safe_serialization=True)
     bundles = [
-        export(str(tmp_path / name), tmp_path / f"to-{name}", scheme=scheme)[0] for name in ("original", file.name)
+        export(str(tmp_path / name), tmp_path / f"to-{name}", ExportOptions(scheme=scheme))[0]
+        for name in ("original", file.name)
     ]
     weights = [bundle.file("weights.data").read_bytes() for bundle in bundles]
     assert weights[0] == weights[1]

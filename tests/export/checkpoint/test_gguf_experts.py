@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgegen.errors import CheckpointError
 from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.gguf_models import CASES, random_model, write_gguf
 from tests.export.checkpoint.gguf_steps import Arrays
@@ -66,7 +67,7 @@ def test_quantized_experts_have_a_tensor_each(tmp_path: Path) -> None:
 def test_int8_keeps_mxfp4_exactly(tmp_path: Path) -> None:
     path = written(tmp_path, "gpt-oss", MXFP4)
     values = values_in(path)
-    bundle, _ = export(str(path), tmp_path / "bundle", scheme="int8")
+    bundle, _ = export(str(path), tmp_path / "bundle", ExportOptions(scheme="int8"))
     assert bundle.manifest.quantization.method == "repacked"
     for i in range(2):
         gates, ups = (values[f"blk.{i}.ffn_{name}_exps.weight"] for name in ("gate", "up"))

@@ -14,6 +14,7 @@ from gguf.constants import MODEL_TENSOR, TENSOR_NAMES
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import CheckpointError
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener, export_to, random_ids
 from tests.export.checkpoint import gguf_steps_of_hybrids as steps
@@ -169,7 +170,7 @@ def _more(family: Family) -> Family:
 def test_what_is_not_used_is_named(family: str, change: Callable[[Family], Family], said: str, tmp_path: Path) -> None:
     heard = Listener()
     file = _written(family, tmp_path, change)
-    assert export(str(file), tmp_path / "bundle", scheme="fp32", progress=heard)[0].manifest.mtp is None
+    assert export(str(file), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)[0].manifest.mtp is None
     [warning] = [one for one in heard.warnings if "multi-token" in one]
     assert re.search(f"its multi-token prediction head is left out: .*{said}", warning)
 
@@ -182,4 +183,4 @@ def test_the_first_of_two_layers_is_taken(tmp_path: Path) -> None:
 def test_a_file_of_a_head_alone_is_refused(tmp_path: Path) -> None:
     file = _written("qwen3_5_text", tmp_path, _without(r"model\.layers\.[0-3]\..*|blk\.[0-3]\..*"))
     with pytest.raises(CheckpointError, match="has a multi-token prediction head alone: give the file of the model"):
-        export(str(file), tmp_path / "bundle", scheme="fp32")
+        export(str(file), tmp_path / "bundle", ExportOptions(scheme="fp32"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgegen.errors import EdgegenError, UnsupportedModelError
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.hostile import Sources, changed_copy, export_arguments, write_sources
 from tests.export.checkpoint.layouts import write_gpt2
@@ -30,7 +31,7 @@ def test_no_change_ends_in_another_error(sources: Sources, tmp_path: Path, seed:
         folder = changed_copy(sources, root / str(n), random.Random(n))
         source, adapter = export_arguments(folder)
         with suppress(EdgegenError):
-            export(source, tmp_path / str(n), scheme="int8", fast=True, adapter=adapter)
+            export(source, tmp_path / str(n), ExportOptions(scheme="int8", fast=True, adapter=adapter))
 
 
 @pytest.mark.parametrize(
@@ -41,5 +42,5 @@ def test_an_error_does_not_repeat_a_megabyte(tmp_path: Path, changed: dict[str, 
     config = tmp_path / "gpt2" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | changed))
     with pytest.raises(UnsupportedModelError) as raised:
-        export(str(tmp_path / "gpt2"), tmp_path / "out", fast=True)
+        export(str(tmp_path / "gpt2"), tmp_path / "out", ExportOptions(fast=True))
     assert len(str(raised.value)) < 5000

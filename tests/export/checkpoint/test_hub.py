@@ -340,6 +340,7 @@ import json, sys
 from pathlib import Path
 from edgegen.errors import ExportError
 from edgegen_export.files import disk
+from edgegen_export.options import ExportOptions
 from edgegen_export.preflight import preflight
 from edgegen_export.pipeline import export
 
@@ -350,7 +351,7 @@ def small(needs):
 
 disk.refuse_full_disk = preflight.refuse_full_disk = small
 try:
-    export(sys.argv[1], Path(sys.argv[2]), adapter=sys.argv[4] if sys.argv[4:] else None)
+    export(sys.argv[1], Path(sys.argv[2]), ExportOptions(adapter=sys.argv[4] if sys.argv[4:] else None))
 except ExportError as error:
     print(json.dumps(str(error)))
 """

@@ -15,6 +15,7 @@ from edgegen.errors import TensorError
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen_export.checkpoint.mxfp4 import Mxfp4Matrix, mxfp4_stacks
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import round_rows
 from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
@@ -171,7 +172,7 @@ def theirs(floats: Path, layer: int, name: str) -> NDArray[np.float32]:
 
 def test_in_float32_logits_are_those_of_transformers(folders: tuple[Path, Path], tmp_path: Path) -> None:
     floats, packed = folders
-    bundle, _ = export(str(packed), tmp_path / "bundle", scheme="fp32")
+    bundle, _ = export(str(packed), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     ids, runner = tokens(BASE, 48, seed=1), runner_of(bundle)
     expected = Oracle(floats).logits(np.array([ids]))[0]
     np.testing.assert_allclose(decoded(runner, runner.new_cache(), ids), expected, rtol=0, atol=1e-3)
@@ -180,7 +181,7 @@ def test_in_float32_logits_are_those_of_transformers(folders: tuple[Path, Path],
 def test_int8_keeps_experts_exactly(folders: tuple[Path, Path], tmp_path: Path) -> None:
     floats, packed = folders
     listener = Listener()
-    bundle, _ = export(str(packed), tmp_path / "bundle", scheme="int8", progress=listener)
+    bundle, _ = export(str(packed), tmp_path / "bundle", ExportOptions(scheme="int8"), progress=listener)
     for layer in range(2):
         for ours, name in (("gate+up", "gate_up"), ("down", "down")):
             np.testing.assert_array_equal(stored(bundle, f"layers.{layer}.mlp.{ours}"), theirs(floats, layer, name))
@@ -191,7 +192,7 @@ def test_int8_keeps_experts_exactly(folders: tuple[Path, Path], tmp_path: Path) 
 def test_int4_rounds_them_with_searched_scales_and_reports_the_cost(folders: tuple[Path, Path], tmp_path: Path) -> None:
     floats, packed = folders
     listener = Listener()
-    bundle, report = export(str(packed), tmp_path / "bundle", scheme="int4", progress=listener)
+    bundle, report = export(str(packed), tmp_path / "bundle", ExportOptions(scheme="int4"), progress=listener)
     assert any("quantized again for int4: 4 stored in 8 bits" in text for text in listener.warnings)
     expected, found = theirs(floats, 0, "gate_up"), stored(bundle, "layers.0.mlp.gate+up")
     searched = float(np.square(found - expected).sum() / np.square(expected).sum()) ** 0.5
@@ -210,4 +211,4 @@ def test_a_checkpoint_with_a_stack_missing_is_refused(folders: tuple[Path, Path]
     write_safetensors(tmp_path / "model.safetensors", arrays)
     (tmp_path / "config.json").write_bytes((packed / "config.json").read_bytes())
     with pytest.raises(TensorError, match=r"layers\.1\.mlp\.experts\.down_proj: has no down_proj_scales"):
-        export(str(tmp_path), tmp_path / "bundle", scheme="int8")
+        export(str(tmp_path), tmp_path / "bundle", ExportOptions(scheme="int8"))

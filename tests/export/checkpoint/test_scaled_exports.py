@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import Listener, decoded, random_ids, runner_of
@@ -36,7 +37,7 @@ WITH_EMBEDDING = re.compile(rf"{LINEAR.pattern}|.*embed_tokens\.weight")
 
 def exported(folder: Path, target: Path, scheme: Scheme) -> tuple[Bundle, list[str]]:
     listener = Listener()
-    bundle, _ = export(str(folder), target, scheme=scheme, fast=True, progress=listener)
+    bundle, _ = export(str(folder), target, ExportOptions(scheme=scheme, fast=True), progress=listener)
     return bundle, listener.warnings
 
 

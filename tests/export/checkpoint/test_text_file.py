@@ -9,6 +9,7 @@ import pytest
 from edgegen.errors import CheckpointError, UnsupportedModelError
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.text_file import without_mark
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener
 from tests.export.checkpoint.layouts import write_gpt2
@@ -41,7 +42,7 @@ def test_a_mark_in_config_and_index_is_read_away(tmp_path: Path) -> None:
 def test_a_mark_in_generation_config_is_read_away(tmp_path: Path) -> None:
     folder = write_gpt2(tmp_path / "x", layout="trainer", n_layer=1, **SMALL)
     (folder / "generation_config.json").write_text('{"top_k": 7}', "utf-8-sig")
-    bundle, _ = export(str(folder), tmp_path / "bundle", scheme="fp32")
+    bundle, _ = export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     assert json.loads(bundle.file("generation_config.json").read_bytes())["top_k"] == 7
 
 
@@ -67,7 +68,7 @@ def test_a_stray_file_of_weights_beside_an_index_is_warned_about(tmp_path: Path)
     folder = write_gpt2(tmp_path / "x", layout="trainer", n_layer=1, **SMALL)
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "model-00001-of-00001.safetensors"}}')
     heard = Listener()
-    export(str(folder), tmp_path / "bundle", scheme="fp32", progress=heard)
+    export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)
     (warning,) = [text for text in heard.warnings if "model.safetensors.index.json" in text]
     assert warning.startswith("the weights are read from model.safetensors, and model.safetensors.index.json")
     assert warning.endswith("if model.safetensors is a stray file, take it away")

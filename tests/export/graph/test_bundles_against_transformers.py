@@ -13,6 +13,7 @@ from edgegen.errors import UnsupportedModelError
 from edgegen.evaluation.parity.reference import UNKNOWN, ParityReference
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.llm import LLM
+from edgegen_export.options import ExportOptions
 from edgegen_export.parity.sample_text import SAMPLE_TEXT
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, random_ids, runner_of
@@ -254,7 +255,7 @@ def test_the_reports_of_a_trained_model_are_good(stories_fp32: Bundle, stories_i
 @pytest.mark.parametrize("scheme", ["int8", "fp32"])
 def test_the_manifest_describes_the_model_as_transformers_counts_it(tmp_path: Path, scheme: Any) -> None:
     folder = write_gpt2(tmp_path / "checkpoint", layout="tied_with_head", n_positions=24)
-    bundle, _ = export(str(folder), tmp_path / "bundle", scheme=scheme)
+    bundle, _ = export(str(folder), tmp_path / "bundle", ExportOptions(scheme=scheme))
     model, oracle = bundle.manifest.model, Oracle(folder).model
     assert model.parameters == oracle.num_parameters()
     assert (model.family, model.num_layers, model.hidden_size) == ("gpt2", 2, 64)

@@ -20,6 +20,7 @@ from edgegen.system import has_vnni
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families import FAMILIES
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import FOUR_BITS
 from tests.export.bundles import decoded, export_to, prefilled, random_ids, runner_of
@@ -191,7 +192,7 @@ def test_an_expert_that_is_not_finite_is_narrowed_down_to_its_matrix(checkpoint:
 @pytest.mark.parametrize("fast", [False, True])
 def test_four_bits_are_bit_equal_in_chunks_threads_and_graphs(tmp_path: Path, name: str, fast: bool) -> None:
     folder = checkpoint_of(BY_NAME[name], tmp_path / "checkpoint")
-    bundle, _ = export(str(folder), tmp_path / "bundle", scheme="int4", fast=fast)
+    bundle, _ = export(str(folder), tmp_path / "bundle", ExportOptions(scheme="int4", fast=fast))
     exceptions = bundle.manifest.quantization.exceptions
     assert exceptions["layers.0.mlp.gate+up"] == exceptions["layers.1.mlp.down"] == replace(FOUR_BITS, symmetric=True)
     ids = random_ids(bundle, 48)
@@ -208,7 +209,7 @@ def test_four_bits_are_near_and_searched_scales_nearer(checkpoint: Path, tmp_pat
     theirs = tensors_of(checkpoint)
     errors: list[float] = []
     for fast in (False, True):
-        bundle, _ = export(str(checkpoint), tmp_path / str(fast), scheme="int4", fast=fast)
+        bundle, _ = export(str(checkpoint), tmp_path / str(fast), ExportOptions(scheme="int4", fast=fast))
         stored, name = initializers(bundle), "layers.0.mlp.down.weight"
         table, scales = stored[f"{name}.table"], stored[f"{name}.scales"].astype(np.float32)
         codes = np.stack([table & 15, table >> 4], axis=-1).reshape(*scales.shape, 32).astype(np.float32)

@@ -15,6 +15,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, export_to, prefilled, random_ids, runner_of
@@ -246,7 +247,7 @@ def test_an_int8_bundle_keeps_no_float_matrix(bundle: Bundle) -> None:
 @pytest.mark.parametrize(("scheme", "bits", "dtype"), [("int4", 8, "UINT8"), ("fp16", 16, "FLOAT16")])
 def test_positions_are_stored_in_eight_bits_or_in_halves(tmp_path: Path, scheme: Scheme, bits: int, dtype: str) -> None:
     write_gpt2(tmp_path / "checkpoint", layout="original", n_layer=1, n_embd=64, vocab_size=90, n_positions=48)
-    bundle, _ = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", scheme=scheme, fast=True)
+    bundle, _ = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", ExportOptions(scheme=scheme, fast=True))
     assert bundle.manifest.quantization.format_of("positions").bits == bits
     tables = [t for t in stored(graph(bundle, "prefill.onnx")).values() if t.name.startswith("positions.weight")]
     (table,) = (t for t in tables if math.prod(t.shape) == 48 * 64)
@@ -255,7 +256,7 @@ def test_positions_are_stored_in_eight_bits_or_in_halves(tmp_path: Path, scheme:
 
 def test_int8_weights_take_little_more_than_a_byte_each(tmp_path: Path) -> None:
     write_gpt2(tmp_path / "checkpoint", layout="original", n_layer=2, n_embd=256, vocab_size=2000, n_positions=32)
-    bundle, _ = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", fast=True)
+    bundle, _ = export(str(tmp_path / "checkpoint"), tmp_path / "bundle", ExportOptions(fast=True))
     matrices = 2000 * 256 + 2 * 12 * 256 * 256
     floats = 32 * 256 + 2 * (13 + 4) * 256 + 2 * 256
     assert bundle.manifest.files["weights.data"].size <= matrices * (1 + 2 / 64) + 4 * floats + 40 * 4096

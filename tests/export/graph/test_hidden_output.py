@@ -11,6 +11,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import HiddenStates
 from edgegen.cli.info import describe
 from edgegen.errors import UsageError
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import random_ids, runner_of
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("whole_parity")
 @pytest.fixture(scope="module")
 def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("hidden") / "tiny-int8"
-    return export(str(checkpoint), folder, scheme="int8", with_hidden=True)[0]
+    return export(str(checkpoint), folder, ExportOptions(scheme="int8", with_hidden=True))[0]
 
 
 def test_the_manifest_names_the_output(bundle: Bundle, int8_bundle: Bundle) -> None:
@@ -67,9 +68,9 @@ def test_the_exported_manifest_can_be_read_again(bundle: Bundle) -> None:
 
 def test_a_traced_model_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"2 problems:\n  - .*--adapter out\n  - .*--via optimum or --with-hidden out"):
-        export("any", tmp_path / "bundle", via="optimum", with_hidden=True, adapter="another")
+        export("any", tmp_path / "bundle", ExportOptions(via="optimum", with_hidden=True, adapter="another"))
     with pytest.raises(UsageError, match=r"^optimum's graphs have no output of hidden states"):
-        export("any", tmp_path / "bundle", via="optimum", with_hidden=True)
+        export("any", tmp_path / "bundle", ExportOptions(via="optimum", with_hidden=True))
     assert not (tmp_path / "bundle").exists()
 
 

@@ -16,6 +16,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import CheckpointError, ExportError, TensorError, UnsupportedModelError, UsageError
 from edgegen.llm import LLM
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from edgegen_export.source.optimum.model_source import TracedModel
@@ -77,7 +78,9 @@ class Traced:
         self._oracle = Oracle(self.checkpoint)
 
     def _export(self, target: Path, scheme: Scheme) -> Bundle:
-        bundle, self.report = export(str(self.checkpoint), target, scheme=scheme, via="optimum", progress=self.listener)
+        bundle, self.report = export(
+            str(self.checkpoint), target, ExportOptions(scheme=scheme, via="optimum"), progress=self.listener
+        )
         return bundle
 
     def logits(self, ids: list[int]) -> Any:
@@ -162,8 +165,8 @@ def test_a_batch_gets_what_each_prompt_gets_alone(traced: Traced) -> None:
 
 def test_a_family_of_edgegens_can_be_traced_too(optimum: None, tmp_path: Path) -> None:
     folder = write_random_gpt2(tmp_path / "gpt2")
-    blocks, _ = export(str(folder), tmp_path / "blocks", scheme="fp32")
-    traced, _ = export(str(folder), tmp_path / "traced", scheme="fp32", via="optimum", max_context=40)
+    blocks, _ = export(str(folder), tmp_path / "blocks", ExportOptions(scheme="fp32"))
+    traced, _ = export(str(folder), tmp_path / "traced", ExportOptions(scheme="fp32", via="optimum", max_context=40))
     assert traced.manifest.model.max_context == 40
     ids = random_ids(blocks, 40)
     one, other = (runner_of(bundle) for bundle in (blocks, traced))
@@ -176,8 +179,8 @@ def test_a_family_of_edgegens_can_be_traced_too(optimum: None, tmp_path: Path) -
 
 def test_int8_costs_what_it_costs_edgegens_own_graphs(optimum: None, test_data: Path, tmp_path: Path) -> None:
     folder = test_data / "models" / "gpt2-stories-0.9m"
-    _, own = export(str(folder), tmp_path / "own", via="edgegen")
-    _, traced = export(str(folder), tmp_path / "traced", via="optimum")
+    _, own = export(str(folder), tmp_path / "own", ExportOptions(via="edgegen"))
+    _, traced = export(str(folder), tmp_path / "traced", ExportOptions(via="optimum"))
     assert traced.perplexity_reference == pytest.approx(own.perplexity_reference, rel=1e-4)
     assert traced.preferred.mean_kl < 1.5 * own.preferred.mean_kl
     assert abs(traced.preferred.perplexity_change) < 0.005
@@ -215,7 +218,7 @@ def test_tensors_that_do_not_fit_are_refused_and_leave_nothing(optimum: None, tm
     tensors["extra.weight"] = tensors.pop("transformer.h.0.mlp.fc_in.bias")
     write_safetensors(folder / "model.safetensors", tensors)
     with pytest.raises(TensorError) as caught:
-        export(str(folder), tmp_path / "bundle", via="optimum")
+        export(str(folder), tmp_path / "bundle", ExportOptions(via="optimum"))
     assert "transformer.h.0.mlp.fc_in.bias: missing" in str(caught.value)
     assert "extra.weight: not a tensor of this architecture" in str(caught.value)
     assert not (tmp_path / "bundle").exists()
@@ -225,7 +228,7 @@ def test_a_config_that_transformers_cannot_use_is_refused_in_one_sentence(optimu
     folder = write_checkpoint(tmp_path / "checkpoint", "codegen")
     edit_json(folder / "config.json", n_head=7)
     with pytest.raises(CheckpointError) as caught:
-        export(str(folder), tmp_path / "bundle", via="optimum")
+        export(str(folder), tmp_path / "bundle", ExportOptions(via="optimum"))
     assert str(caught.value).startswith("transformers cannot load this model: ")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "bundle").exists()
@@ -234,13 +237,13 @@ def test_a_config_that_transformers_cannot_use_is_refused_in_one_sentence(optimu
 def test_a_gguf_file_is_not_traced(optimum: None, test_data: Path, tmp_path: Path) -> None:
     (gguf,) = (test_data / "models" / "stories260K").glob("*.gguf")
     with pytest.raises(UsageError, match="is a GGUF file, which optimum does not trace"):
-        export(str(gguf), tmp_path / "bundle", via="optimum")
+        export(str(gguf), tmp_path / "bundle", ExportOptions(via="optimum"))
     assert not (tmp_path / "bundle").exists()
 
 
 def test_an_adapter_is_not_left_out_in_silence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="leave --via optimum or --adapter out"):
-        export("any", tmp_path / "bundle", via="optimum", adapter="another")
+        export("any", tmp_path / "bundle", ExportOptions(via="optimum", adapter="another"))
 
 
 def run_python(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -279,6 +282,7 @@ def test_without_optimum_one_sentence_says_what_to_install(tmp_path: Path) -> No
 KILL_AND_LISTEN = """
 import os, signal, sys
 from pathlib import Path
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 
 def hook(event, args):
@@ -288,7 +292,7 @@ def hook(event, args):
         os.kill(os.getpid(), signal.SIGKILL)
 
 sys.addaudithook(hook)
-export(sys.argv[1], Path(sys.argv[2]), via="optimum")
+export(sys.argv[1], Path(sys.argv[2]), ExportOptions(via="optimum"))
 """
 
 
@@ -383,5 +387,5 @@ def test_weights_that_stay_floats_are_mentioned(optimum: None, tmp_path: Path) -
         tmp_path / "checkpoint", "gpt_oss", num_local_experts=2, num_experts_per_tok=1, head_dim=16, sliding_window=8
     )
     listener = Listener()
-    export(str(folder), tmp_path / "int8", via="optimum", progress=listener)
+    export(str(folder), tmp_path / "int8", ExportOptions(via="optimum"), progress=listener)
     assert any("stay 32-bit floats" in warning for warning in listener.warnings)

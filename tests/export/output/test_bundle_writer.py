@@ -17,6 +17,7 @@ from edgegen.bundle.manifest import FileEntry, Manifest
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import ExportError
 from edgegen_export.files.progress import Silent
+from edgegen_export.options import ExportOptions
 from edgegen_export.output.bundle_writer import PAGE, BundleWriter, WeightsFile, refuse_wrong_target
 from edgegen_export.output.resume import KEPT_PREFIX
 from edgegen_export.pipeline import export
@@ -93,12 +94,12 @@ def every_step(source: Path, target: Path, error: BaseException, check: Callable
     In int8, which has the most steps, or where another error does so, in float32.
     """
     progress, scheme = FailingAt(-1, error), "int8" if isinstance(error, RuntimeError) else "fp32"
-    export(str(source), target.with_name("whole"), scheme=scheme, progress=progress)
+    export(str(source), target.with_name("whole"), ExportOptions(scheme=scheme), progress=progress)
     for step in np.linspace(0, progress.heard - 1, 12, dtype=int):
         with pytest.raises((type(error), ExportError)):
-            export(str(source), target, scheme=scheme, progress=FailingAt(int(step), error), force=True)
+            export(str(source), target, ExportOptions(scheme=scheme, force=True), progress=FailingAt(int(step), error))
         check()
-    export(str(source), target, scheme=scheme, progress=FailingAt(progress.heard, error), force=True)
+    export(str(source), target, ExportOptions(scheme=scheme, force=True), progress=FailingAt(progress.heard, error))
 
 
 errors = pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_a_target_that_is_a_file_is_refused_and_kept(checkpoints: tuple[Path, Pa
     target.write_text("mine")
     for force in (False, True):
         with pytest.raises(ExportError, match=r"notes\.txt is a file"):
-            export(str(checkpoints[0]), target, scheme="fp32", force=force)
+            export(str(checkpoints[0]), target, ExportOptions(scheme="fp32", force=force))
     assert target.read_text() == "mine"
 
 
@@ -164,23 +165,23 @@ def test_a_folder_with_other_files_is_refused_and_kept(checkpoints: tuple[Path, 
     before = tree(target)
     for force in (False, True):
         with pytest.raises(ExportError, match="holds other files and no bundle"):
-            export(str(checkpoints[0]), target, scheme="fp32", force=force)
+            export(str(checkpoints[0]), target, ExportOptions(scheme="fp32", force=force))
     assert tree(target) == before
 
 
 def test_a_bundle_is_not_replaced_without_force(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     target = tmp_path / "bundle"
-    export(str(checkpoints[0]), target, scheme="fp32")
+    export(str(checkpoints[0]), target, ExportOptions(scheme="fp32"))
     before = tree(target)
     with pytest.raises(ExportError, match="already holds a bundle; replace it with --force"):
-        export(str(checkpoints[1]), target, scheme="fp32")
+        export(str(checkpoints[1]), target, ExportOptions(scheme="fp32"))
     assert tree(target) == before
 
 
 def test_an_empty_folder_and_folders_above_are_no_obstacle(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for target in (tmp_path / "empty", tmp_path / "a" / "b" / "c"):
-        bundle, _ = export(str(checkpoints[0]), target, scheme="fp32")
+        bundle, _ = export(str(checkpoints[0]), target, ExportOptions(scheme="fp32"))
         bundle.verify()
         assert bundle.manifest.name == target.name
 
@@ -190,7 +191,7 @@ def test_a_target_given_as_a_relative_path_has_its_folders_name(
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    bundle, _ = export(str(checkpoints[0]), Path(), scheme="fp32")
+    bundle, _ = export(str(checkpoints[0]), Path(), ExportOptions(scheme="fp32"))
     assert bundle.manifest.name == "here"
 
 
@@ -198,13 +199,13 @@ def test_a_target_given_as_a_relative_path_has_its_folders_name(
 def test_a_folder_that_may_not_be_written_is_refused(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(ExportError, match="cannot be written"):
-        export(str(checkpoints[0]), tmp_path / "locked" / "bundle", scheme="fp32")
+        export(str(checkpoints[0]), tmp_path / "locked" / "bundle", ExportOptions(scheme="fp32"))
 
 
 def test_a_target_below_a_file_is_refused(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ExportError, match="cannot be written"):
-        export(str(checkpoints[0]), tmp_path / "file" / "bundle", scheme="fp32")
+        export(str(checkpoints[0]), tmp_path / "file" / "bundle", ExportOptions(scheme="fp32"))
 
 
 # What killed exports leave, and exports side by side.
@@ -225,7 +226,7 @@ def test_remains_of_a_killed_export_are_cleaned_up(checkpoints: tuple[Path, Path
     leave_remains(target)
     (target / "v1").mkdir()  # killed between its two last steps
     (target / "v1" / "weights.data").write_bytes(b"whole, but named by no manifest")
-    bundle, _ = export(str(checkpoints[0]), target, scheme="fp32")
+    bundle, _ = export(str(checkpoints[0]), target, ExportOptions(scheme="fp32"))
     bundle.verify()
     assert sorted(path.name for path in target.iterdir()) == ["edgegen.json", bundle.manifest.folder]
 
@@ -265,12 +266,13 @@ def test_of_two_exports_to_one_target_one_wins_whole(
 ) -> None:
     target = tmp_path / "bundle"
     if force:
-        export(str(checkpoints[0]), target, scheme="fp32")
+        export(str(checkpoints[0]), target, ExportOptions(scheme="fp32"))
+    options = ExportOptions(scheme="fp32", force=force)
     barrier, outcomes = threading.Barrier(2), list[Bundle | ExportError]()
 
     def run(source: Path) -> None:
         try:
-            outcomes.append(export(str(source), target, scheme="fp32", force=force, progress=MeetingPoint(barrier))[0])
+            outcomes.append(export(str(source), target, options, progress=MeetingPoint(barrier))[0])
         except ExportError as error:
             outcomes.append(error)
 
@@ -301,7 +303,7 @@ def test_an_export_that_fails_does_not_take_the_folder_from_under_another(
 
     other: list[BundleWriter] = []
     with pytest.raises(Interrupted):
-        export(str(checkpoints[0]), target, scheme="fp32", progress=FailsWhenTheOtherRuns())
+        export(str(checkpoints[0]), target, ExportOptions(scheme="fp32"), progress=FailsWhenTheOtherRuns())
     with other[0] as writer:
         writer.add("file", b"still possible")
 
@@ -310,7 +312,7 @@ def test_an_export_that_fails_does_not_take_the_folder_from_under_another(
 
 
 def test_scratch_is_no_part_of_the_bundle(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
-    manifest = export(str(checkpoints[0]), tmp_path / "model", scheme="fp32")[0].manifest
+    manifest = export(str(checkpoints[0]), tmp_path / "model", ExportOptions(scheme="fp32"))[0].manifest
     with BundleWriter(tmp_path / "other") as writer:
         (writer.scratch() / "trace").write_text("large")
         assert writer.scratch() == writer.scratch()

@@ -18,6 +18,7 @@ from edgegen_export.families import FAMILIES
 from edgegen_export.files.disk import amount
 from edgegen_export.files.progress import Silent
 from edgegen_export.files.scratch import Scratch
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.preflight.estimate import Estimate, estimate, measure_gflops
 from edgegen_export.preflight.preflight import Preflight, announcement, duration
@@ -101,7 +102,7 @@ def test_the_disk_space_is_what_an_export_takes(
 ) -> None:
     checkpoint = write_gpt2(tmp_path / "checkpoint", layout="original", **SHAPES[shape])
     with watched(tmp_path / "out", monkeypatch) as seen:
-        bundle, _ = export(str(checkpoint), tmp_path / "out", scheme=scheme, fast=fast, progress=seen)
+        bundle, _ = export(str(checkpoint), tmp_path / "out", ExportOptions(scheme=scheme, fast=fast), progress=seen)
     config = json.loads((checkpoint / "config.json").read_text())
     found = of(config, scheme, fast)
     stored = sum(file.size for file in bundle.manifest.files.values())
@@ -192,7 +193,7 @@ def test_a_machine_that_is_large_enough_is_not_refused() -> None:
 @pytest.mark.parametrize("scheme", ["int8", "fp32"])
 def test_the_memory_to_run_is_what_the_bundle_is_forecast_to_take(scheme: Scheme, tmp_path: Path) -> None:
     checkpoint = write_gpt2(tmp_path / "checkpoint", layout="original", **SHAPES["wide"])
-    bundle, _ = export(str(checkpoint), tmp_path / "out", scheme=scheme, fast=True)
+    bundle, _ = export(str(checkpoint), tmp_path / "out", ExportOptions(scheme=scheme, fast=True))
     found = of(json.loads((checkpoint / "config.json").read_text()), scheme, True)
     forecast = forecast_memory(bundle, EngineOptions())
     tokenizer = 8 * 135 * bundle.manifest.model.vocab_size  # which the checkpoint has not

@@ -12,6 +12,7 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import ExportError
 from edgegen_export.files.progress import Silent
+from edgegen_export.options import ExportOptions
 from edgegen_export.output.resume import KEPT_PREFIX, ResumeFolder, fingerprint
 from edgegen_export.pipeline import export
 from edgegen_export.tensors.lazy import LazyTensor
@@ -58,13 +59,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return export(str(checkpoint), tmp_path_factory.mktemp("whole") / "bundle", scheme="int4")[0]
+    return export(str(checkpoint), tmp_path_factory.mktemp("whole") / "bundle", ExportOptions(scheme="int4"))[0]
 
 
 def interrupt(checkpoint: Path, target: Path, error: BaseException, layers: int = 2) -> Listener:
     listener = Listener(layers, error)
     with pytest.raises((type(error), ExportError)):
-        export(str(checkpoint), target, scheme="int4", progress=listener)
+        export(str(checkpoint), target, ExportOptions(scheme="int4"), progress=listener)
     return listener
 
 
@@ -94,11 +95,11 @@ def test_the_same_export_goes_on_to_the_same_bundle(
 
     again = Listener(2, KeyboardInterrupt("once more"))
     with pytest.raises(KeyboardInterrupt):
-        export(str(checkpoint), target, scheme="int4", progress=again)
+        export(str(checkpoint), target, ExportOptions(scheme="int4"), progress=again)
     assert matrices.items() <= {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}.items()
 
     last = Listener()
-    bundle, _ = export(str(checkpoint), target, scheme="int4", progress=last)
+    bundle, _ = export(str(checkpoint), target, ExportOptions(scheme="int4"), progress=last)
     assert last.notes == [f"continues where an earlier export ended: 2 of {SHAPE['n_layer']} layers are done"]
     assert not any("sampling" in stage for stage in last.stages)
     assert bundle.manifest.files == whole.manifest.files
@@ -112,9 +113,9 @@ def test_what_was_left_is_used_for_the_same_weights_and_wishes_only(checkpoint: 
     listener = interrupt(other, target, KeyboardInterrupt("Ctrl-C"))
     assert any("sampling" in stage for stage in listener.stages)
     assert len(kept_in(target)) == 2
-    whole, _ = export(str(other), tmp_path / "elsewhere", scheme="int8")
+    whole, _ = export(str(other), tmp_path / "elsewhere", ExportOptions(scheme="int8"))
     listener = Listener()
-    bundle, _ = export(str(other), target, scheme="int8", progress=listener)
+    bundle, _ = export(str(other), target, ExportOptions(scheme="int8"), progress=listener)
     assert listener.notes == []
     assert bundle.manifest.files == whole.manifest.files
     assert kept_in(target) == []
@@ -128,6 +129,7 @@ def test_a_bug_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.files.progress import Silent
 from dataclasses import replace
@@ -142,7 +144,7 @@ class KillAtTheSecondLayer(Silent):
             os.kill(os.getpid(), signal.SIGKILL)
 
 text.OF_SMALL = replace(text.OF_SMALL, tokens=text.OF_SMALL.few)  # as in the other process
-export(sys.argv[1], Path(sys.argv[2]), scheme="int4", progress=KillAtTheSecondLayer())
+export(sys.argv[1], Path(sys.argv[2]), ExportOptions(scheme="int4"), progress=KillAtTheSecondLayer())
 """
 
 
@@ -151,7 +153,7 @@ def test_a_killed_export_goes_on_too(checkpoint: Path, whole: Bundle, tmp_path: 
     target, listener = tmp_path / "bundle", Listener()
     run = subprocess.run([sys.executable, "-c", KILLED, str(checkpoint), str(target)], check=False)
     assert run.returncode == -9
-    bundle, _ = export(str(checkpoint), target, scheme="int4", progress=listener)
+    bundle, _ = export(str(checkpoint), target, ExportOptions(scheme="int4"), progress=listener)
     assert any("continues where" in note for note in listener.notes)
     assert bundle.manifest.files == whole.manifest.files
 

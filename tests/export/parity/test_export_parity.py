@@ -22,6 +22,7 @@ from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.model_size import LARGE, LARGER
+from edgegen_export.options import ExportOptions
 from edgegen_export.parity.compare import OnStates, continuations, record_reference
 from edgegen_export.parity.extent import Extent
 from edgegen_export.parity.layer_errors import layer_errors
@@ -212,7 +213,7 @@ def test_a_layers_error_is_the_relative_distance_of_its_states(kind: str, tmp_pa
 def test_layers_of_an_export_are_exact_in_floats_and_near_in_int8(
     checkpoint: Path, int8_bundle: Bundle, tmp_path: Path
 ) -> None:
-    _, exact = export(str(checkpoint), tmp_path / "fp32", scheme="fp32")
+    _, exact = export(str(checkpoint), tmp_path / "fp32", ExportOptions(scheme="fp32"))
     assert len(exact.layer_errors["fp32"]) == 3
     assert max(exact.layer_errors["fp32"]) < 1e-5
     rounded = ParityReport.read(int8_bundle).layer_errors
@@ -294,11 +295,11 @@ def test_an_int8_cache_that_costs_more_than_the_weights_is_told() -> None:
 
 def test_outliers_rounded_plainly_are_told_by_a_real_export(test_data: Path, tmp_path: Path) -> None:
     source, heard = str(test_data / "models" / "stories260K-outliers"), Listener()
-    export(source, tmp_path / "bundle", fast=True, progress=heard)
+    export(source, tmp_path / "bundle", ExportOptions(fast=True), progress=heard)
     (text,) = [text for text in heard.warnings if text.startswith("int8-kv-int8 costs this model much")]
     assert text.endswith("export it without --fast")
     better = Listener()
-    export(source, tmp_path / "bundle", progress=better, force=True)
+    export(source, tmp_path / "bundle", ExportOptions(force=True), progress=better)
     assert not any("cost" in text for text in better.warnings)
 
 
@@ -308,12 +309,12 @@ def test_outliers_rounded_plainly_are_told_by_a_real_export(test_data: Path, tmp
 def test_a_text_of_ones_own_is_compared_on(checkpoint: Path, tmp_path: Path) -> None:
     text = tmp_path / "mine.txt"
     text.write_text(SAMPLE_TEXT)
-    _, sample = export(str(checkpoint), tmp_path / "a", scheme="fp32")
-    bundle, mine = export(str(checkpoint), tmp_path / "b", scheme="fp32", eval_text=text)
+    _, sample = export(str(checkpoint), tmp_path / "a", ExportOptions(scheme="fp32"))
+    bundle, mine = export(str(checkpoint), tmp_path / "b", ExportOptions(scheme="fp32", eval_text=text))
     assert mine == replace(sample, text="mine.txt")
     assert mine == ParityReport.read(bundle)
     text.write_text("Other words. " * 30)
-    _, other = export(str(checkpoint), tmp_path / "c", scheme="fp32", eval_text=text)
+    _, other = export(str(checkpoint), tmp_path / "c", ExportOptions(scheme="fp32", eval_text=text))
     assert (other.tokens, other.text) == (256, "mine.txt")  # one window
     assert other.perplexity_reference != sample.perplexity_reference
     weights = [tmp_path / name / "v1" / "weights.data" for name in "ac"]
@@ -331,7 +332,7 @@ def test_a_text_of_ones_own_is_compared_on(checkpoint: Path, tmp_path: Path) -> 
 def test_a_text_of_no_use_is_refused(checkpoint: Path, tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "mine.txt").write_bytes(data)
     with pytest.raises(UsageError, match=message):
-        export(str(checkpoint), tmp_path / "bundle", eval_text=tmp_path / "mine.txt")
+        export(str(checkpoint), tmp_path / "bundle", ExportOptions(eval_text=tmp_path / "mine.txt"))
     assert not (tmp_path / "bundle").exists()
 
 

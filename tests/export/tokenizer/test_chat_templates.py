@@ -11,6 +11,7 @@ import pytest
 from edgegen.chat.conversation import Conversation
 from edgegen.chat.template import ChatTemplate
 from edgegen.errors import CheckpointError
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.tokenizer.chat_templates import settle_templates, templates_of
 from tests.export.bundles import Listener
@@ -128,7 +129,7 @@ def test_the_chat_of_a_bundle_whose_checkpoint_has_marks(copied: Callable[[str],
     edit_marked = json.loads((folder / CONFIG).read_text("utf-8-sig")) | {"chat_template": "stale"}
     (folder / CONFIG).write_text(json.dumps(edit_marked), "utf-8-sig")
     (folder / JINJA).write_text("{{ messages[0]['content'] }}!", "utf-8-sig")
-    bundle, _ = export(str(folder), tmp_path / "bundle", scheme="fp32")
+    bundle, _ = export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     bundle.verify()
     texts = [name for name in bundle.manifest.files if name.endswith((".json", ".jinja"))]
     assert {CONFIG, JINJA, "tokenizer.json", "special_tokens_map.json"} <= {*texts}
@@ -147,7 +148,7 @@ def test_the_chat_of_a_bundle_whose_checkpoint_has_a_processors_template(
 ) -> None:
     folder = copied("qwen2-stories-0.9m")
     (folder / OF_PROCESSOR).write_bytes(as_json({"chat_template": CHATML}))
-    bundle, _ = export(str(folder), tmp_path / "bundle", scheme="fp32")
+    bundle, _ = export(str(folder), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     assert bundle.file(JINJA).read_text("utf-8") == CHATML
     assert OF_PROCESSOR not in bundle.manifest.files
     rendered = ChatTemplate.from_bundle(bundle).render(Conversation([{"role": "user", "content": "Hello"}]))

@@ -18,6 +18,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.checkpoint.layouts import write_gpt2
@@ -127,7 +128,9 @@ def test_processes_take_what_is_forecast(shape: str, options: dict[str, Any], tm
     """Within 15% of the peak. Of pages that other processes map too, the share of one process is less."""
     if shape in MADE:
         write, scheme = MADE[shape]
-        bundle = export(str(write(tmp_path / "checkpoint")), tmp_path / "bundle", scheme=scheme, fast=True)[0]
+        bundle = export(
+            str(write(tmp_path / "checkpoint")), tmp_path / "bundle", ExportOptions(scheme=scheme, fast=True)
+        )[0]
     else:
         bundle = Bundle.open(BundleStore().resolve(DEFAULT_MODEL))
     done = subprocess.run(

@@ -18,6 +18,7 @@ from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.runtime.models import VOCAB_SIZE, FakeGraphs, Gate, byte_tokenizer, digest_of, fake_llm, random_ids
@@ -297,7 +298,7 @@ def long_bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     checkpoint = write_gpt2(
         folder / "checkpoint", layout="original", n_positions=4096, vocab_size=VOCAB_SIZE, tokenizer=tokenizer
     )
-    return export(str(checkpoint), folder / "bundle", scheme="int8")[0]
+    return export(str(checkpoint), folder / "bundle", ExportOptions(scheme="int8"))[0]
 
 
 @pytest.mark.parametrize("chunk", [64, 4096])

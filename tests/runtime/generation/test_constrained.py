@@ -12,6 +12,7 @@ from edgegen.constraint import Choice, ConstraintCompiler, ConstraintState, Json
 from edgegen.errors import ConstraintError, OptionError, UsageError
 from edgegen.generation.session import Session
 from edgegen.llm import LLM
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.runtime.models import write_checkpoint
 
@@ -80,7 +81,7 @@ def test_a_grammar_that_is_none_is_refused_by_its_own_name(llm: LLM) -> None:
 def test_a_constraint_needs_a_tokenizer(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
     (checkpoint / "tokenizer.json").unlink()
-    bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     with pytest.raises(UsageError, match="a constraint needs a tokenizer"):
         LLM.load(bundle.path).generate([1, 2], grammar=Choice.of(["a"]))
 

@@ -8,6 +8,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.chat import Conversation
 from edgegen.errors import ConversationError, UsageError
 from edgegen.llm import LLM
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.runtime.models import write_checkpoint
 
@@ -21,7 +22,7 @@ def chatting(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("chat")
     checkpoint = write_checkpoint(folder / "checkpoint")
     (checkpoint / "chat_template.jinja").write_text(TEMPLATE)
-    return export(str(checkpoint), folder / "bundle", scheme="fp32")[0]
+    return export(str(checkpoint), folder / "bundle", ExportOptions(scheme="fp32"))[0]
 
 
 def test_the_answer_is_that_to_the_rendered_conversation(chatting: Bundle) -> None:
@@ -61,6 +62,6 @@ def test_malformed_messages_are_refused_before_anything_runs(chatting: Bundle) -
 def test_a_conversation_needs_a_tokenizer(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint")
     (checkpoint / "tokenizer.json").unlink()
-    bundle, _ = export(str(checkpoint), tmp_path / "bundle", scheme="fp32")
+    bundle, _ = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"))
     with pytest.raises(UsageError, match="a conversation needs a tokenizer"):
         LLM.load(bundle.path).chat(ASKED)

@@ -7,6 +7,7 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.graph.external_data import bytes_of_tables, bytes_read
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_llama
 
@@ -26,7 +27,7 @@ def bundle_of(folder: Path, bytes_of_a_weight: float, *, tied: bool) -> Bundle:
     write_llama(folder / "checkpoint", **config)
     scheme = "fp32" if bytes_of_a_weight == 4 else "int8"
     # Plain rounding: what calibration chooses has blocks of other sizes.
-    return export(str(folder / "checkpoint"), folder / "bundle", scheme=scheme, fast=scheme == "int8")[0]
+    return export(str(folder / "checkpoint"), folder / "bundle", ExportOptions(scheme=scheme, fast=scheme == "int8"))[0]
 
 
 @pytest.mark.parametrize("tied", [True, False])

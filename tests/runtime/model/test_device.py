@@ -21,6 +21,7 @@ from edgegen.model.loading import open_on_device, open_runner, open_tokenizer, w
 from edgegen.model.ort_session import runtime_providers
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, prefilled
 from tests.export.checkpoint.layouts import write_llama
@@ -36,7 +37,7 @@ no_gpu = pytest.mark.skipif(CUDA.provider in runtime_providers(), reason="this O
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("device")
     write_llama(folder / "checkpoint")
-    return export(str(folder / "checkpoint"), folder / "bundle", scheme="fp32")[0]
+    return export(str(folder / "checkpoint"), folder / "bundle", ExportOptions(scheme="fp32"))[0]
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +179,7 @@ class TestRunner:
 
     def test_hidden_states_come_back(self, tmp_path: Path) -> None:
         write_llama(tmp_path / "checkpoint")
-        made, _ = export(str(tmp_path / "checkpoint"), tmp_path / "b", scheme="fp32", with_hidden=True)
+        made, _ = export(str(tmp_path / "checkpoint"), tmp_path / "b", ExportOptions(scheme="fp32", with_hidden=True))
         ids, seen = random_ids(12), list[NDArray[np.float32]]()
         for runner in (
             open_on_device(made, EngineOptions(threads=1), HOST),

@@ -16,6 +16,7 @@ from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_llama
 from tests.runtime.models import FakeGraphs, fake_runner, fake_variant, random_ids
@@ -182,7 +183,7 @@ def rotated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """A Llama whose attention operator rotates; its tables grow with the cache."""
     folder = tmp_path_factory.mktemp("rotated")
     source = write_llama(folder / "checkpoint", max_position_embeddings=512, vocab_size=256)
-    return export(str(source), folder / "bundle", scheme=request.param)[0]
+    return export(str(source), folder / "bundle", ExportOptions(scheme=request.param))[0]
 
 
 def test_a_rotated_model_gives_the_same_logits_after_its_cache_has_grown(rotated: Bundle) -> None:

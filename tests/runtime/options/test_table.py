@@ -17,11 +17,13 @@ from edgegen.options.option_set import OptionSet, options_of
 from edgegen.options.sampling import LogitsSettings
 from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, OPTIONS, Option
 from edgegen.server.http.options import ServerOptions
+from edgegen_export.options import ExportOptions
 
 TABLES: list[tuple[type[OptionSet], tuple[Option, ...]]] = [
     (GenerationOptions, GENERATION_OPTIONS),
     (EngineOptions, ENGINE_OPTIONS),
     (ServerOptions, options_of(ServerOptions)),
+    (ExportOptions, options_of(ExportOptions)),
 ]
 NUMBERS = [
     (options, option, option.kind) for options, table in TABLES for option in table if isinstance(option.kind, Number)

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from edgegen.llm import LLM
 from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, ServerOptions
 from edgegen.server.wire.embeddings import EMBEDDINGS
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.runtime.models import EOS, HIDDEN_SIZE, FakeGraphs, Gate, RandomGraphs, fake_llm, random_ids
 from tests.runtime.server.material import COMPLETION, OpenAIDocument, client_of, error_of
@@ -263,7 +264,9 @@ def address(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     from tests.runtime.server.serving import serving
 
     bundle, _ = export(
-        str(checkpoint), tmp_path_factory.mktemp("hidden") / "tiny", scheme="int8", fast=True, with_hidden=True
+        str(checkpoint),
+        tmp_path_factory.mktemp("hidden") / "tiny",
+        ExportOptions(scheme="int8", fast=True, with_hidden=True),
     )
     with serving("-m", str(bundle.path), "--threads", "1") as (_, address), LLM.load(bundle.path) as llm:
         yield address, llm

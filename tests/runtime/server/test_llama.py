@@ -13,6 +13,7 @@ from edgegen.llm import LLM
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.llama.options import NO_OPS, REFUSED, RENAMED
 from edgegen.server.wire import ported_options
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.root import ROOT
 from tests.runtime.models import RandomGraphs, fake_llm
@@ -288,7 +289,7 @@ def _(client: TestClient) -> None:
 
 
 def test_pieces_of_sentencepiece_keep_their_spaces(test_data: Path, tmp_path: Path) -> None:
-    bundle, _ = export(str(test_data / "models" / "stories260K"), tmp_path / "stories", scheme="fp32")
+    bundle, _ = export(str(test_data / "models" / "stories260K"), tmp_path / "stories", ExportOptions(scheme="fp32"))
     client = client_of(LLM.load(bundle.path))
     told = post(client, "/tokenize", {"content": "Once upon a time", "with_pieces": True})["tokens"]
     assert [one["piece"] for one in told] == [" Once", " upon", " a", " time"]

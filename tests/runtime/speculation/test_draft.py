@@ -21,6 +21,7 @@ from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.draft_model import DraftModel
 from edgegen.speculation.draft_proposer import DraftProposer
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.runtime.models import VOCAB_SIZE, RandomGraphs, fake_runner, random_ids, write_fake_bundle
 
@@ -216,7 +217,9 @@ def test_tokens_for_a_draft_need_one(llm: LLM) -> None:
 def test_real_models_say_the_same_with_guesses(test_data: Path, tmp_path: Path, name: str) -> None:
     """int8 keys and values; a draft of 4 bits, and what stood in the text before."""
     source = str(test_data / "models" / name)
-    bundle, draft = (export(source, tmp_path / scheme, scheme=scheme, fast=True)[0] for scheme in ("int8", "int4"))
+    bundle, draft = (
+        export(source, tmp_path / scheme, ExportOptions(scheme=scheme, fast=True))[0] for scheme in ("int8", "int4")
+    )
     options = EngineOptions(threads=1, kv="int8")
     plain, helped = (LLM.load(bundle.path, options=replace(options, draft=d)) for d in (None, draft.path))
     text = "once upon a time there was a big dog. the big dog was sad. the big dog"

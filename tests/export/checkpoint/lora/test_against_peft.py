@@ -8,6 +8,7 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener, decoded, random_ids, runner_of
 from tests.export.checkpoint.layouts import write_gpt2
@@ -90,7 +91,7 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def export_adapted(base: Path, adapter: Path, target: Path) -> tuple[Bundle, list[str]]:
     listener = Listener()
-    bundle, report = export(str(base), target, scheme="fp32", adapter=str(adapter), progress=listener)
+    bundle, report = export(str(base), target, ExportOptions(scheme="fp32", adapter=str(adapter)), progress=listener)
     assert report.preferred.max_logprob_diff < TOLERANCE  # of the merged model, not of the base
     return bundle, listener.warnings
 

@@ -24,6 +24,7 @@ from edgegen.server.app import create_app
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.models.installed_models import InstalledModels
 from edgegen_export.kept_adapter import FACTORS, export_adapter
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, random_ids, runner_of
 from tests.export.checkpoint.adapters import C_ATTN, PREFIX, factors, write_lora
@@ -46,7 +47,7 @@ Capture = pytest.CaptureFixture[str]
 def bundles(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the bundle ``tiny`` and two adapters of it, and ``merged-…`` of both."""
     folder = tmp_path_factory.mktemp("adapters")
-    base, _ = export(str(checkpoint), folder / "tiny", scheme="fp32")
+    base, _ = export(str(checkpoint), folder / "tiny", ExportOptions(scheme="fp32"))
     for seed, name in enumerate(NAMES[1:], 1):
         arrays = {
             **factors(C_ATTN, 64, 192, seed=seed),
@@ -55,7 +56,7 @@ def bundles(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         lora = str(write_lora(folder / f"lora-{name}", arrays, base_model_name_or_path="tiny"))
         export_adapter(str(checkpoint), base, folder / name, lora)
-        export(str(checkpoint), folder / f"merged-{name}", scheme="fp32", adapter=lora)
+        export(str(checkpoint), folder / f"merged-{name}", ExportOptions(scheme="fp32", adapter=lora))
     return folder
 
 

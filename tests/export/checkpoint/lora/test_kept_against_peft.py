@@ -11,6 +11,7 @@ from edgegen.errors import UnsupportedModelError
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen_export.kept_adapter import export_adapter
+from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, export_to, random_ids, runner_of
@@ -93,8 +94,8 @@ def test_beside_a_quantized_base_it_costs_about_what_the_merged_export_costs(
     """Smoothing, key rotation and formats are the base's; the merged export chooses them anew."""
     checkpoint, adapter = test_data / "models" / "stories260K", tmp_path / "adapter"
     write_adapter(adapter, checkpoint, spread=0.05, target_modules="all-linear")
-    base, _ = export(str(checkpoint), tmp_path / "base", scheme=scheme)
-    _, merged = export(str(checkpoint), tmp_path / "merged", scheme=scheme, adapter=str(adapter))
+    base, _ = export(str(checkpoint), tmp_path / "base", ExportOptions(scheme=scheme))
+    _, merged = export(str(checkpoint), tmp_path / "merged", ExportOptions(scheme=scheme, adapter=str(adapter)))
     _, kept = export_adapter(str(checkpoint), base, tmp_path / "kept", str(adapter))
     for variant in kept.variants:
         assert kept.variants[variant].mean_kl < 2 * merged.variants[variant].mean_kl, variant
