@@ -222,7 +222,7 @@ def export_for_here(
 
 
 def needs_for_here(source: str, target: Path, options: ExportOptions) -> str | None:
-    """What exporting a checkpoint on this machine takes, in words; None if it is not known.
+    """Describe what exporting a checkpoint on this machine takes; None if it is not known.
 
     Raises:
         EdgegenError: it would be refused.

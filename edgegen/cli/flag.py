@@ -55,7 +55,7 @@ class Flag(click.Option):
         return os.environ.get(self.variable) or None if self.variable else None
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
-        """What the variable says, before its type is checked; several values for a flag that may be repeated."""
+        """Return the variable's value before its type is checked; several values for a flag that may be repeated."""
         text = self.resolve_envvar_value(ctx)
         if text is None or self.variable is None:
             return None

@@ -82,7 +82,7 @@ def flag_of(option: Option) -> str:
 
 
 def default_of(option: Option, value: object) -> str:
-    """What holds without the option, in words; nothing where that is nothing."""
+    """Describe what holds without the option; empty where nothing does."""
     return option.default or ("" if value is None or isinstance(value, bool | tuple | dict) else str(value))
 
 

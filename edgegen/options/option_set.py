@@ -42,7 +42,7 @@ class OptionSet:
         """Fill in what follows from other options."""
 
     def _problems(self) -> list[str]:
-        """What is wrong with each value by itself."""
+        """Return what is wrong with each value by itself."""
         return [
             problem
             for option in options_of(type(self))
@@ -51,7 +51,7 @@ class OptionSet:
         ]
 
     def _contradictions(self) -> list[str]:
-        """What values that are right by themselves contradict."""
+        """Return the contradictions of values that are right by themselves."""
         return []
 
 

@@ -136,7 +136,7 @@ class ExportOptions(OptionSet):
         return problems
 
     def _not_traced(self) -> list[str]:
-        """What optimum does not put into its graphs."""
+        """Return what optimum does not put into its graphs."""
         problems = list[str]()
         if self.adapter is not None:
             problems.append("optimum traces the model without its adapter: leave --via optimum or --adapter out")

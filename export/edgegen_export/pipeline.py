@@ -170,7 +170,7 @@ def export(
 
 
 def needs_of(source: str, target: Path, options: ExportOptions) -> str | None:
-    """What :func:`export` of a checkpoint on this machine to ``target`` would take, in words; None if it is not known.
+    """Describe what :func:`export` of a checkpoint on this machine to ``target`` would take; None if it is not known.
 
     Raises:
         EdgegenError: as :func:`export`, of what it refuses before its long part.

@@ -41,12 +41,12 @@ _SERVE = ("serve",)
 
 
 def _alias_problem(name: str) -> str | None:
-    """What is wrong with another name of a model."""
+    """Return what is wrong with another name of a model."""
     return None if name and name == name.strip() else f"{name!r} is not a name"
 
 
 def _origin_problem(origin: str) -> str | None:
-    """What is wrong with an origin: a scheme and a host, and a port that is not the scheme's own."""
+    """Return what is wrong with an origin: a scheme and a host, and a port that is not the scheme's own."""
     if origin == EVERY_ORIGIN:
         return None
     try:
