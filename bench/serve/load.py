@@ -76,7 +76,13 @@ async def run_load(
             return [await ask(client, text, load.tokens, extra) for text in texts]
 
         begin = perf_counter()
-        answers = await asyncio.gather(*(one_after_the_other(texts) for texts in prompts))
+        tasks = [asyncio.create_task(one_after_the_other(texts)) for texts in prompts]
+        try:
+            answers = await asyncio.gather(*tasks)
+        finally:  # where one has failed, the others' connections end before the client does
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         return [answer for of_one in answers for answer in of_one], perf_counter() - begin
 
 
