@@ -125,6 +125,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End, and leave no connection: some were accepted while it began to end, or outlast the grace."""
+        self._stop_accepting()
+        await asyncio.sleep(0)  # what was accepted becomes a connection; asyncio loses it where its server has closed
         await super().shutdown(sockets)
         connections: Any = self.server_state.connections
         for one in tuple(connections):
@@ -133,8 +135,15 @@ class Server(uvicorn.Server):
 
     def pause_accepting(self) -> None:
         """Leave new connections to the system's queue."""
+        self._stop_accepting()
         for server in self.servers:
-            server.close()
+            asyncio.get_running_loop().call_soon(server.close)  # after what was accepted, as in shutdown
+
+    def _stop_accepting(self) -> None:
+        loop = asyncio.get_running_loop()
+        for one in (listening for server in self.servers for listening in server.sockets):
+            with suppress(NotImplementedError):  # Windows' event loop does not accept when a socket is readable
+                loop.remove_reader(one)
 
     def resume_accepting(self) -> None:
         """Accept what waits, unless the server ends."""

@@ -2,15 +2,19 @@
 
 import logging
 import socket
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from edgegen.server.app import create_app
 from edgegen.server.http.connection import ConnectionLimits
+from edgegen.server.http.listening import listen
 from edgegen.server.http.open_connections import OpenConnections, most_connections
 from edgegen.server.http.options import ServerOptions
+from edgegen.server.runner import server_of
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.sockets import connection, get, on_socket, until_closed
 from tests.systems import needs_posix
@@ -130,3 +134,30 @@ def test_who_waits_for_room_is_served_when_a_request_ends(tmp_path: Path) -> Non
         late.settimeout(PATIENCE_S)
         assert b"200 OK" in until_closed(late)
         assert until(lambda: b"200 OK" in get(address))
+
+
+@needs_posix("event loop that accepts connections when a socket is readable")
+def test_connections_that_are_accepted_while_the_server_ends_are_closed() -> None:
+    """The first request's handler connects others and stops the server: both happen in one turn of the event loop."""
+    late = list[socket.socket]()
+
+    async def stops(scope: Scope, receive: Receive, send: Send) -> None:
+        for _ in range(3):
+            made = socket.create_connection(address)
+            made.settimeout(PATIENCE_S)
+            late.append(made)
+        server.stop()
+
+    with listen(ServerOptions(port=0, grace_seconds=1)) as listening:
+        address = listening.getsockname()
+        server = server_of(stops, ServerOptions(port=0, grace_seconds=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        assert until(lambda: server.started)
+        with connection(address) as first:
+            first.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            thread.join(PATIENCE_S)
+        for made in late:
+            with made:
+                assert until_closed(made) == b""
+        assert len(late) == 3
