@@ -226,9 +226,8 @@ def open_session(
     Raises:
         BundleError: ONNX Runtime cannot load the graph; its own words follow.
     """
-    if not isinstance(model, bytes):
-        return _open(model, threads, keep_spinning=keep_spinning, kernels=kernels is not False)[0]
-    return _open(model, threads, keep_spinning=keep_spinning, kernels=bool(kernels))[0]
+    wanted = not isinstance(model, bytes) if kernels is None else kernels
+    return _open(model, threads, keep_spinning=keep_spinning, kernels=wanted)[0]
 
 
 def _open(
