@@ -25,3 +25,10 @@ EXPORT int edgegen_gptq_block(size_t columns, size_t rows, int bits, int symmetr
   kernels->round(&shape, x, factor, stride, scales, zeros, codes, errors);
   return 0;
 }
+
+EXPORT int edgegen_round_nearest(size_t blocks, size_t size, int bits, const float *x, float *scales, uint8_t *codes) {
+  const GptqKernels *kernels = edgegen_gptq_kernels(edgegen_kernels(NULL)->name);
+  if (!size || size % NEAREST_LANES || size > MOST_COLUMNS || bits < 2 || bits > 8) return 1;
+  kernels->nearest(blocks, size, bits, x, scales, codes);
+  return 0;
+}

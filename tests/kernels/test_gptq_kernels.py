@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from edgegen_export.quantize.blockwise import nearest_with_numpy
 from edgegen_export.quantize.gptq import gptq, round_with_numpy
 from edgegen_export.quantize.hessian import Hessian, factors_of
-from edgegen_export.quantize.native import native_block, native_search
+from edgegen_export.quantize.native import native_block, native_nearest, native_search
 from edgegen_export.quantize.scale_search import search_with_numpy
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.kernels.material import instruction_set, instruction_sets, needs_library
@@ -98,7 +99,37 @@ def test_a_search_has_the_bits_of_numpy(
         np.testing.assert_array_equal(found, expected, err_msg=isa)
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 5), st.sampled_from([16, 32, 64, 128, 256]), st.sampled_from(KINDS), st.integers(2, 8), st.integers()
+)
+def test_nearest_codes_have_the_bits_of_numpy(blocks: int, size: int, kind: str, bits: int, seed: int) -> None:
+    grouped = block(size, 3 * blocks, kind, seed % 2**16).T.reshape(3, blocks, size)
+    with np.errstate(all="ignore"):
+        expected = nearest_with_numpy(grouped, bits)
+    for isa in instruction_sets():
+        with instruction_set(isa):
+            found = native_nearest(grouped, bits)
+        assert found is not None
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs, err_msg=isa)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_scales_tell_of_values_that_are_not_finite(wrong: float) -> None:
+    for at in range(32):
+        grouped = np.ones((1, 1, 32), np.float32)
+        grouped[0, 0, at] = wrong
+        for isa in instruction_sets():
+            with instruction_set(isa):
+                found = native_nearest(grouped, 8)
+            assert found is not None
+            assert not np.isfinite(found[1]).any(), isa
+
+
 def test_large_blocks_are_left_to_numpy() -> None:
+    assert native_nearest(np.ones((1, 1, 512), np.float32), 8) is None
+    assert native_nearest(np.ones((1, 1, 20), np.float32), 8) is None
     assert native_search(np.ones((257, 2), np.float32), np.ones(257, np.float32), 4, symmetric=True) is None
 
 
@@ -114,6 +145,7 @@ def test_sizes_that_are_none_are_refused(sizes: tuple[int, int, int]) -> None:
     assert library.edgegen_search_scales(*counts, *memory) == 1
     matrix = (memory[0], memory[0], ctypes.c_size_t(300))
     assert library.edgegen_gptq_block(*counts, *matrix, *memory) == 1
+    assert library.edgegen_round_nearest(ctypes.c_size_t(1), ctypes.c_size_t(columns), bits, *memory[:3]) == 1
 
 
 def test_a_factor_whose_rows_overlap_is_refused() -> None:

@@ -16,11 +16,11 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity, probe_ids
 from edgegen_export.calibration.strategy import Decision
-from edgegen_export.calibration.trial import Ids, Trial, rounded_plainly
+from edgegen_export.calibration.trial import Ids, Trial
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.allocation import Rung, upgraded_until
-from edgegen_export.quantize.blockwise import block_size_for, stored_bits
+from edgegen_export.quantize.blockwise import block_size_for, rounded_plainly, stored_bits
 from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import FLOATS, SMALL
 from edgegen_export.tensors.lazy import LazyTensor
@@ -115,7 +115,6 @@ def _alone(trial: Trial) -> dict[Change, float]:
             for form in _ladder(weight, recipe.format_of(name)):
                 with reference.layer(layer, tokens, blocks={name: rounded_plainly(weight, form)}) as run:
                     probe.branch((name, form), run)
-        trim_memory()
     for form in _ladder(trial.weight(trial.head), recipe.format_of(trial.head)):
         probe.branch_head((trial.head, form), form)
     return probe.divergences()

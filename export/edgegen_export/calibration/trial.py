@@ -11,15 +11,11 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.system import trim_memory
 from edgegen_export.calibration.sensitivity import Sensitivity
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.files.threads import in_threads
 from edgegen_export.graph.fused import fused_weight, parts
 from edgegen_export.graph.layerwise_model import LayerwiseModel
-from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
+from edgegen_export.quantize.blockwise import Blocks, rounded_plainly
 from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.tensors.lazy import LazyTensor
-
-_SLAB = 1 << 20
-"""Bytes of a matrix that are rounded at a time."""
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -80,7 +76,6 @@ class Trial:
                 with reference.layer(layer, tokens) as run:
                     probe.advance_exact(run)
                 del run  # and its weights, before there are others
-                trim_memory()
             wanted = {name: forms[name] for name in of_layer if forms[name] != FLOATS}
             blocks = {
                 name: known(name, form) or rounded_plainly(self.weight(name), form) for name, form in wanted.items()
@@ -88,21 +83,6 @@ class Trial:
             with reference.layer(layer, tokens, blocks=blocks, kernels=True) as run:
                 probe.advance_changed(run)
             del run, blocks
-            trim_memory()
         probe.exact = probe.exact if exact is None else exact
         probe.branch_head(everything, known(self.head, forms[self.head]) or forms[self.head])
         return probe.divergences()[everything], probe.exact
-
-
-def rounded_plainly(weight: LazyTensor, form: MatrixFormat) -> Blocks:
-    """The matrix rounded to the nearest codes, symmetric, some rows at a time."""
-    block_size = block_size_for(weight.shape[1], form.block_size)
-    slabs = (slab for _, _, slab in weight.slabs(_SLAB))
-    parts = [*in_threads(lambda slab: round_rows(slab, form.bits, block_size), slabs)]
-    return Blocks(
-        codes=np.concatenate([part.codes for part in parts]),
-        scales=np.concatenate([part.scales for part in parts]),
-        zeros=None,
-        bits=form.bits,
-        columns=weight.shape[1],
-    )

@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import MatrixFormat
+from edgegen_export.files.threads import in_threads
+from edgegen_export.quantize.native import native_nearest
+from edgegen_export.tensors.lazy import LazyTensor
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -22,6 +25,9 @@ codes are made to fit."""
 
 _TOGETHER = 4
 """Blocks of 3 or 2 bits whose words are stored together."""
+
+_SLAB = 1 << 20
+"""Bytes of a matrix that are rounded at a time."""
 
 _TINY = np.finfo(np.float32).tiny
 
@@ -87,7 +93,13 @@ def round_rows(rows: Floats, bits: int, block_size: int) -> Blocks:
 
     With 4 bits that is code 0, eight steps from the zero, whatever the weight's sign: scales may be negative.
     """
-    grouped, half = in_blocks(rows, block_size), middle(bits)
+    grouped = in_blocks(rows, block_size)
+    return Blocks(*(native_nearest(grouped, bits) or nearest_with_numpy(grouped, bits)), None, bits, rows.shape[1])
+
+
+def nearest_with_numpy(grouped: Floats, bits: int) -> tuple[Bytes, Floats]:
+    """:func:`native_nearest` with NumPy."""
+    half = middle(bits)
     largest: Floats = np.maximum(grouped.max(axis=2), -grouped.min(axis=2))
     if bits == 8:
         scales = largest / np.float32(127)
@@ -99,7 +111,23 @@ def round_rows(rows: Floats, bits: int, block_size: int) -> Blocks:
     np.rint(codes, out=codes)
     codes += np.float32(half)
     np.clip(codes, 0, 2 * half - 1, out=codes)
-    return Blocks(codes.astype(np.uint8), scales, None, bits, rows.shape[1])
+    return codes.astype(np.uint8), scales
+
+
+def rounded_plainly(weight: LazyTensor, form: MatrixFormat) -> Blocks:
+    """The matrix rounded to the nearest codes, symmetric, some rows at a time."""
+    n, block_size = weight.shape[0], block_size_for(weight.shape[1], form.block_size)
+    blocks = -(-weight.shape[1] // block_size)
+    codes, scales = np.empty((n, blocks, block_size), np.uint8), np.empty((n, blocks), np.float32)
+
+    def rounded(part: tuple[int, int, Floats]) -> None:
+        start, stop, slab = part
+        found = round_rows(slab, form.bits, block_size)
+        codes[start:stop], scales[start:stop] = found.codes, found.scales
+
+    for _ in in_threads(rounded, weight.slabs(_SLAB)):
+        pass
+    return Blocks(codes, scales, None, form.bits, weight.shape[1])
 
 
 def packed(codes: Bytes, bits: int) -> Bytes:

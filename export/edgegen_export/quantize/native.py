@@ -1,6 +1,6 @@
 """The quantizer's inner loops in C, from the library of edgegen's kernels: the bits of the NumPy code, without the GIL.
 
-Both functions return None where NumPy is to do it: there is no library, or the block is larger than it takes.
+The functions return None where NumPy is to do it: there is no library, or the block is larger than it takes.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from edgegen.model.kernels import kernel_library
 Floats = NDArray[np.float32]
 ScalesAndZeros = tuple[Floats, Floats]
 
-_MOST_COLUMNS = 256
+_MOST_COLUMNS, _LANES = 256, 16
 _SIZES = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int)
 
 
@@ -54,6 +54,18 @@ def native_block(
     return scales, zeros
 
 
+def native_nearest(grouped: Floats, bits: int) -> tuple[NDArray[np.uint8], Floats] | None:
+    """Return codes and scales of :func:`blockwise.round_rows` for ``grouped`` [n, blocks, block]."""
+    library, size = _library(), grouped.shape[2]
+    if library is None or not size or size % _LANES or size > _MOST_COLUMNS:
+        return None
+    x = np.ascontiguousarray(grouped, np.float32)
+    codes, scales = np.empty(x.shape, np.uint8), np.empty(x.shape[:2], np.float32)
+    refused = library.edgegen_round_nearest(scales.size, size, bits, *(y.ctypes.data for y in (x, scales, codes)))
+    assert not refused
+    return codes, scales
+
+
 @cache
 def _library() -> Any:
     path = kernel_library()
@@ -63,6 +75,7 @@ def _library() -> Any:
     try:
         library.edgegen_search_scales.argtypes = (*_SIZES, *[pointer] * 4)
         library.edgegen_gptq_block.argtypes = (*_SIZES, pointer, pointer, ctypes.c_size_t, *[pointer] * 4)
+        library.edgegen_round_nearest.argtypes = (*_SIZES[:3], *[pointer] * 3)
     except AttributeError:  # a library from before there was this
         return None
     return library

@@ -18,7 +18,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.calibrate import calibrate
 from edgegen_export.calibration.layer_walk import LayerWalk, layer_matrices
 from edgegen_export.calibration.sensitivity import Sensitivity
-from edgegen_export.calibration.trial import rounded_plainly
 from edgegen_export.families import FAMILIES
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import kv_spec
@@ -28,6 +27,7 @@ from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.preflight.estimate import estimate
 from edgegen_export.quantize.block_store import BlockStore
+from edgegen_export.quantize.blockwise import rounded_plainly
 from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import CALIBRATED, FOUR_BITS, ROUNDED, Scheme
 from edgegen_export.reading.passes import in_passes
