@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        share_freed_memory()  # as the command does
+        share_freed_memory(large=True)  # as the command does
         print(json.dumps([asdict(stage) for stage in measure(Path(args.one[0]), args.one[1])]))
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -180,8 +181,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True, scope="session")
 def layers_opened_once() -> Iterator[None]:
     """Layers of one shape are one graph, which is fed with their weights, in hundreds of exports of small models."""
+    really, kept = layerwise_model.open_session, lru_cache(64)(layerwise_model.open_session)
+
+    def opened(model: bytes, *, keep_spinning: bool, kernels: bool = False, constants: Any = None) -> Any:
+        if constants:  # which are no part of the graph
+            return really(model, keep_spinning=keep_spinning, kernels=kernels, constants=constants)
+        return kept(model, keep_spinning=keep_spinning, kernels=kernels)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layerwise_model, "open_session", lru_cache(64)(layerwise_model.open_session))
+        patch.setattr(layerwise_model, "open_session", opened)
         yield
 
 

@@ -122,7 +122,7 @@ def command(
     changed = options.bits_budget or adapter or options.draft_head or options.max_context or options.gguf_file
     files = None if changed or options.via == "optimum" else _files_to_remember(source, target)
     begin = time.perf_counter()
-    share_freed_memory()
+    share_freed_memory(large=True)
     with _Terminal(quiet) as terminal:
         bundle, report = export(source, target, options, progress=terminal)
     if files is not None:
@@ -172,7 +172,7 @@ def _export_kept(
     beside = Bundle.open(BundleStore().resolve(base))
     target = output or BundleStore().path(f"{beside.path.resolve().name}-{source_name(adapter)}")
     begin = time.perf_counter()
-    share_freed_memory()
+    share_freed_memory(large=True)
     with _Terminal(quiet) as terminal:
         bundle, report = export_adapter(
             source,

@@ -216,18 +216,24 @@ def version_numbers(version: str) -> list[int]:
 
 
 def open_session(
-    model: Path | bytes, threads: int | None = None, *, keep_spinning: bool = True, kernels: bool | None = None
+    model: Path | bytes,
+    threads: int | None = None,
+    *,
+    keep_spinning: bool = True,
+    kernels: bool | None = None,
+    constants: Mapping[str, NDArray[Any]] | None = None,
 ) -> Any:
     """An ``InferenceSession`` of a file or a serialized graph, on the CPU, one thread per physical core unless told.
 
     ``kernels``: whether the graph runs on edgegen's own, where there are any; by default that of a file does. A
     ``UserWarning`` says that there are some that cannot be loaded; then it runs on ONNX Runtime's operators.
+    ``constants``: values of external initializers, by name; the session reads them where they are.
 
     Raises:
         BundleError: ONNX Runtime cannot load the graph; its own words follow.
     """
     wanted = not isinstance(model, bytes) if kernels is None else kernels
-    return _open(model, threads, keep_spinning=keep_spinning, kernels=wanted)[0]
+    return _open(model, threads, keep_spinning=keep_spinning, kernels=wanted, constants=constants)[0]
 
 
 def _open(
@@ -239,12 +245,16 @@ def _open(
     adapter: LowRank | None = None,
     states: Set[str] = frozenset(),
     int4_kv: KeyMeans | None = None,
+    constants: Mapping[str, NDArray[Any]] | None = None,
     on_handed_over: Callable[[], object] = lambda: None,
 ) -> tuple[Any, bytes | None, bool]:
     """The session, its graph where that was rewritten, and whether it runs on our operators."""
     options = session_options(threads)
     if not keep_spinning:
         options.add_session_config_entry("session.force_spinning_stop", "1")
+    if constants:
+        held = map(cast(Any, ort).OrtValue.ortvalue_from_numpy, constants.values())
+        options.add_external_initializers([*constants], [*held])
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
         wanted, kernels = kernels, kernels and _register_kernels(options)

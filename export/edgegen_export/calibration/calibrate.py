@@ -12,14 +12,14 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.bit_budget import BitBudget
 from edgegen_export.calibration.int4_allocation import Int4Allocation
 from edgegen_export.calibration.int8_refinement import Int8Refinement
-from edgegen_export.calibration.layer_walk import LayerWalk, layer_matrices
+from edgegen_export.calibration.layer_walk import LayerWalk, OnRun, layer_matrices
 from edgegen_export.calibration.moves import Moves
 from edgegen_export.calibration.prequantized import KeepPrequantized
 from edgegen_export.calibration.sensitivity import eval_ids, probe_ids
 from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.calibration.trial import Trial
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.graph.layerwise_model import LayerwiseModel
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.model_size import LARGE
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.tensors.lazy import LazyTensor
@@ -69,14 +69,19 @@ def calibrate(
             matrices += ["embed"] if config.tied_head else ["embed", "head"]
             bits = BitBudget(tensors, matrices, recipe, budget)
             probes = probe_ids(ids, config.vocab_size)
-            strategy = Int4Allocation(reference, config, probes, store, bits, scratch)
+            strategy = Int4Allocation(reference, config, probes, store, bits, recipe.embedding, scratch)
         case "repacked":
             strategy = KeepPrequantized()
         case "rounding":
             strategy = Int8Refinement(reference, config, eval_ids(ids, config.vocab_size), scratch)
     large = sum(math.prod(tensor.shape) for tensor in tensors.values()) >= LARGE
     walk = LayerWalk(tensors, config, reference, recipe, scratch, hessians=strategy.hessians, in_int8=large)
-    for matrix in walk.matrices(ids, strategy.enter, on_layer):
+    held_out = eval_ids(held_out, config.vocab_size)
+    judged, enter, exact = recipe.method == "gptq" and budget is None, strategy.enter, None
+    if judged and enter and held_out.shape[1] <= ids.shape[1]:  # then each layer, which is open, runs these ids too
+        exact = reference.embed(held_out)
+        enter = _together(enter, exact)
+    for matrix in walk.matrices(ids, enter, on_layer):
         strategy.add(matrix)
         del matrix  # and its layer's weights
     head_hessian = walk.head()
@@ -84,17 +89,26 @@ def calibrate(
     decision = strategy.decide(walk.tensors, recipe, head_hessian)
     better = {name: form for name, form in decision.formats.items() if form != recipe.format_of(name)}
     recipe = replace(recipe, exceptions=recipe.exceptions | better)
-    if recipe.method == "gptq" and budget is None:
-        matrices = [layer_matrices(config, i) for i in range(config.num_layers)]
-        ids, tied = eval_ids(held_out, config.vocab_size), config.tied_head
-        rounded = Trial(tensors, reference, matrices, ids, plain, tied, scratch)
-        found = Trial(walk.tensors, reference.with_tensors(walk.tensors), matrices, ids, recipe, tied, scratch)
-        of_plain, exact = rounded.divergence(rounded.forms)
+    if judged:
+        matrices, tied = [layer_matrices(config, i) for i in range(config.num_layers)], config.tied_head
+        rounded = Trial(tensors, reference, matrices, held_out, plain, tied, scratch)
+        found = Trial(walk.tensors, reference.with_tensors(walk.tensors), matrices, held_out, recipe, tied, scratch)
+        of_plain, exact = rounded.divergence(rounded.forms, exact)
         of_gptq, _ = found.divergence(found.forms, exact, store.get)
         if of_plain < of_gptq:
             return Calibrated(dict(tensors), plain, (_rounded_plainly(of_plain, of_gptq),))
     warnings = (*map(_left_in_floats, walk.left_in_floats), *decision.warnings)
     return Calibrated(walk.tensors, recipe, warnings, walk.moves)
+
+
+def _together(enter: OnRun, states: NDArray[np.float32]) -> OnRun:
+    """``enter``, and take ``states`` [b, t, d] through the layer, in their place."""
+
+    def entered(run: LayerRun) -> None:
+        enter(run)
+        states[...] = run(states)
+
+    return entered
 
 
 def _rounded_plainly(of_plain: float, of_gptq: float) -> str:

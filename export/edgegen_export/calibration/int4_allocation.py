@@ -2,7 +2,8 @@
 
 Where a ladder has a format both with zero points and without, what the matrix costs the model is measured with them.
 Without them it costs more, by the ratio of the two rounding errors in the matrix's outputs: that ratio is steadier than
-a second measurement, which would run all later layers.
+a second measurement, which would run all later layers. So it is with the table of tokens, which is quantized after the
+layers: its rows cost what they do rounded plainly, by the ratio of the errors.
 """
 
 from collections.abc import Mapping
@@ -16,12 +17,12 @@ from edgegen.system import trim_memory
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.bit_budget import BitBudget, Ladder
 from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
-from edgegen_export.calibration.sensitivity import Change, Sensitivity, embedding_costs
+from edgegen_export.calibration.sensitivity import Change, Sensitivity
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
-from edgegen_export.quantize.blockwise import Blocks, block_size_for
+from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
 from edgegen_export.quantize.gptq import gptq
 from edgegen_export.quantize.hessian import Hessian, factors_of
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS, NARROW
@@ -47,10 +48,11 @@ class Int4Allocation:
         ids: NDArray[np.int64],
         store: BlockStore,
         budget: BitBudget,
+        embedding: MatrixFormat,
         scratch: Scratch,
     ) -> None:
-        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model;
-        ``scratch``: where hidden states are kept."""
+        """``ids`` [b, t]: what the model is judged on; ``reference``: the unquantized model; ``embedding``: the best
+        format of embedding and head; ``scratch``: where hidden states are kept."""
         self._reference = reference
         self._config = config
         self._ids = ids
@@ -63,6 +65,10 @@ class Int4Allocation:
         self._ladders: dict[str, Ladder] = {}
         self._without_zeros: dict[Change, tuple[Change, float]] = {}
         """A change without zeros: the same with them, and by how much it costs more."""
+        self._tables = {form.bits: ("embed", form) for form in budget.ladder_of("embed", embedding)[:-1]}
+        """The change of the token table that is measured, by bits."""
+        for change in self._tables.values():
+            self._probe.branch_tables(change, {"embed": change[1]})
 
     def add(self, matrix: LayerMatrix) -> None:
         """Quantize the matrix, and start to measure what that costs the model; one that stays in floats is left out."""
@@ -83,7 +89,8 @@ class Int4Allocation:
             return  # other passes, in layers before and after this one, use the matrix too
         for form in self._measured(name):
             tokens, blocks = self._ids.shape[1], {name: made[name, form]}
-            with self._reference.layer(matrix.layer, tokens, changed=matrix.changed, blocks=blocks) as run:
+            changed = matrix.changed
+            with self._reference.layer(matrix.layer, tokens, changed=changed, blocks=blocks, kernels=True) as run:
                 self._probe.branch((name, form), run)
 
     def _measured(self, name: str) -> list[MatrixFormat]:
@@ -103,9 +110,8 @@ class Int4Allocation:
                 for form in self._measured(name):
                     blocks = self._store.get(name, form)
                     assert blocks is not None
-                    with smoothed.layer(layer, tokens, blocks={name: blocks}) as run:
+                    with smoothed.layer(layer, tokens, blocks={name: blocks}, kernels=True) as run:
                         self._probe.branch((name, form), run)
-            trim_memory()
 
     def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Hessian | None) -> Decision:
         """The formats that the budget allows."""
@@ -123,13 +129,32 @@ class Int4Allocation:
             forms = self._budget.ladder_of(name, recipe.format_of(name))
             blocks |= self._quantized(name, tensors[f"{name}.weight"], forms, hessian)
         trim_memory()  # of the slabs that were rounded
-        costs = self._probe.divergences()
+        for (name, form), stored in blocks.items():
+            if name == "head" or tied_head:
+                self._probe.branch_head(("head", form), stored)
+        costs = self._probe.divergences(smoothed)
         for plain, (measured, ratio) in self._without_zeros.items():
             costs[plain] = ratio * costs[measured]
-        trim_memory()
-        costs |= embedding_costs(smoothed, self._ids, self._scratch, blocks, tied_head=tied_head)
+        costs |= self._of_table(costs, tensors["embed.weight"], blocks)
         chosen = self._budget.spent(self._ladders, costs, recipe)
         return Decision(chosen, (_NARROW_WARNING,) if set(NARROW).intersection(chosen.values()) else ())
+
+    def _of_table(
+        self, costs: Mapping[Change, float], table: LazyTensor, blocks: Mapping[Change, Blocks]
+    ) -> dict[Change, float]:
+        """The cost of each way in which ``blocks`` store the token table, that as a tied head included."""
+        ids, result = np.unique(self._ids), dict[Change, float]()
+        rows = np.concatenate([table.rows(i, i + 1) for i in ids.tolist()])
+        for (name, form), stored in blocks.items():
+            if name != "embed":
+                continue
+            measured = self._tables[form.bits]
+            plain = round_rows(rows, form.bits, block_size_for(rows.shape[1], measured[1].block_size)).values()
+            lost, of_plain = (float(np.square(found - rows).sum()) for found in (stored.rows(ids).values(), plain))
+            result[name, form] = costs[measured] * (lost / of_plain if of_plain else 1.0)
+            if self._config.tied_head:
+                result[name, form] += costs["head", form]
+        return result
 
     def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Hessian) -> dict[Change, Blocks]:
         """The matrix in each of the ladder's formats but the last, stored unless it was by an earlier try."""

@@ -57,11 +57,17 @@ class KVStatistics:
 
 @np.errstate(all="ignore")  # not finite: reported by the parity check
 def kv_statistics(
-    tensors: Mapping[str, LazyTensor], config: DecoderConfig, kv: KVSpec, ids: NDArray[np.int64]
+    tensors: Mapping[str, LazyTensor],
+    config: DecoderConfig,
+    kv: KVSpec,
+    ids: NDArray[np.int64],
+    *,
+    in_int8: bool = False,
 ) -> KVStatistics:
     """Scales and means of each layer's keys and values.
 
-    ``tensors``, ``config``, ``kv``: the model and its cache in float32; ``ids`` [windows, t]: the text.
+    ``tensors``, ``config``, ``kv``: the model and its cache in float32; ``ids`` [windows, t]: the text; ``in_int8``:
+    whether matrices are rounded to 8 bits while it runs.
 
     Raises:
         BundleError: the installed ONNX Runtime cannot run this model's attention over such a cache.
@@ -78,7 +84,7 @@ def kv_statistics(
     tried = set[str]()
     for layer in range(config.num_layers):
         if layer not in config.cached_layers:
-            with reference.layer(layer, length) as run:
+            with reference.layer(layer, length, in_int8=in_int8) as run:
                 states = [run(x) for x in states]
             continue
         cache = kv_layers(kv, layer)[0]
@@ -86,7 +92,7 @@ def kv_statistics(
         later = _factors_after_rotation(config, tensors, layer)
         most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
         means, spread = list[Array](), list[Array]()
-        with reference.layer(layer, length) as run:
+        with reference.layer(layer, length, in_int8=in_int8) as run:
             for n, x in enumerate(states):
                 states[n], keys, values = run.cached(x)
                 reached = MARGIN * _largest(keys), MARGIN * _largest(values)

@@ -23,14 +23,13 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import layer_products
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
 from edgegen_export.calibration.moves import Moves
-from edgegen_export.calibration.trial import rounded_plainly
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.files.threads import in_threads
 from edgegen_export.graph.fused import fused_name, fused_weight
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.activations import SMALLEST, bearable_format
 from edgegen_export.quantize.hessian import Hessian
-from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS
+from edgegen_export.quantize.recipe import FLOATS
 from edgegen_export.quantize.smoothing import Smoothed, head_pair, layer_pairs, smoothed
 from edgegen_export.tensors.lazy import LazyTensor
 
@@ -137,16 +136,13 @@ class LayerWalk:
             if self._hessians:  # then each matrix is read several times
                 changed |= _in_memory({**self.tensors, **changed}, matrices)
             held = {**self.tensors, **changed}
-            for name, modules in matrices.items():
-                seen, weight = inputs.pop(name), fused_weight(held, modules)
-                wanted = self._recipe.format_of(name)
-                rows = weight.read()[:: max(1, weight.shape[0] // _JUDGED_ROWS)]
-                form = bearable_format(np.concatenate(seen.samples), rows, wanted) or FLOATS
-                del rows
-                if form != wanted:
+            weights = {name: fused_weight(held, modules) for name, modules in matrices.items()}
+            forms = in_threads(lambda name, w=weights, x=inputs: self._bearable(name, w[name], x[name]), list(matrices))
+            for name, form in zip(weights, [*forms], strict=True):
+                if form != self._recipe.format_of(name):
                     self._formats[name] = form
-                yield LayerMatrix(layer, name, weight, form, seen.hessian, changed)
-            del inputs, held, changed
+                yield LayerMatrix(layer, name, weights[name], form, inputs.pop(name).hessian, changed)
+            del inputs, held, weights, changed
             trim_memory()
             on_layer(done, len(config.passes))
         self._states = before[config.num_layers]
@@ -176,6 +172,11 @@ class LayerWalk:
         if form != recipe.embedding:
             self._formats[module] = form or replace(recipe.embedding, block_size=SMALLEST)
         return inputs.hessian
+
+    def _bearable(self, name: str, weight: LazyTensor, inputs: "_Inputs") -> MatrixFormat:
+        """The recipe's format for a matrix, its blocks small enough for its inputs; floats where no blocks are."""
+        rows = weight.read()[:: max(1, weight.shape[0] // _JUDGED_ROWS)]
+        return bearable_format(np.concatenate(inputs.samples), rows, self._recipe.format_of(name)) or FLOATS
 
     def _before_passes(self, embedded: Sequence[Floats], tokens: int) -> dict[int, list[Floats]]:
         """The states before each layer that is run earlier than the one before it, with what it repeats."""
@@ -208,11 +209,7 @@ class LayerWalk:
                     on_run(run)
             del run  # and the layer's weights
         if self._in_int8:
-            blocks = {
-                name: rounded_plainly(fused_weight(self.tensors, modules), EIGHT_BITS)
-                for name, modules in matrices.items()
-            }
-            with self._reference.layer(layer, tokens, list(matrices), blocks=blocks, kernels=True) as run:
+            with self._reference.layer(layer, tokens, list(matrices), in_int8=True) as run:
                 self._watch(run, states, inputs)
 
     def _watch(self, run: LayerRun, states: Sequence[Floats], inputs: dict[str, "_Inputs"]) -> None:
@@ -278,10 +275,16 @@ class _Inputs:
 
 
 def _in_memory(tensors: Mapping[str, LazyTensor], matrices: Mapping[str, Modules]) -> dict[str, LazyTensor]:
-    """The weights of ``matrices``, read."""
-    names = [f"{module}.weight" for modules in matrices.values() for module in modules]
-    read = in_threads(lambda name: LazyTensor.from_array(tensors[name].read()), names)
-    return dict(zip(names, read, strict=True))
+    """The weights of ``matrices``, read: by fused name, and of modules that are fused views of these."""
+    read = in_threads(lambda modules: fused_weight(tensors, modules).read(), matrices.values())
+    found = dict[str, LazyTensor]()
+    for (name, modules), whole in zip(matrices.items(), read, strict=True):
+        last = 0
+        for module in modules:
+            first, last = last, last + tensors[f"{module}.weight"].shape[0]
+            found[f"{module}.weight"] = LazyTensor.from_array(whole[first:last])
+        found[f"{name}.weight"] = LazyTensor.from_array(whole)
+    return found
 
 
 def _refuse_not_finite(*arrays: Floats) -> None:

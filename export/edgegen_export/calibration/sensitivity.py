@@ -18,7 +18,6 @@ from edgegen.bundle.manifest import MatrixFormat
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.files.threads import in_threads
 from edgegen_export.graph.layerwise_model import HeadSlab, LayerRun, LayerwiseModel, Stored
-from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.quantize.recipe import FLOATS
 
 Floats = NDArray[np.float32]
@@ -31,7 +30,7 @@ Place = tuple[Change, int]
 _PROBE_TOKENS = 64
 """Of one row of the calibration text, on which matrices are measured alone at least."""
 
-MEASURED_LAYERS = 5
+MEASURED_LAYERS = 3
 """Layers whose matrices are taken to the logits, spread evenly. From matrix to matrix of a kind, divergence per error
 differs by less than matrices of a layer do."""
 
@@ -135,9 +134,10 @@ class Sensitivity:
         self._changed.setdefault((change, -1), self.exact)
         self._heads[change] = stored
 
-    def divergences(self) -> dict[Change, float]:
-        """Mean KL in nats from the unquantized model, by change."""
-        found = self._divergences()
+    def divergences(self, smoothed: LayerwiseModel | None = None) -> dict[Change, float]:
+        """Mean KL in nats from the unquantized model, by change. ``smoothed``: the same model with the final norm and
+        the head to which the changes of the head belong, where they are others."""
+        found = self._divergences(smoothed or self._reference)
         ratios = {
             kind: [(first[1], found[first] / max(self._errors[first], _TINY)) for first in firsts.values()]
             for kind, firsts in self._measured.items()
@@ -150,13 +150,13 @@ class Sensitivity:
             result[change] = result.get(change, 0.0) + divergence
         return result
 
-    def _divergences(self) -> dict[Place, float]:
-        """Of the models that were taken to the logits."""
-        exact = self._hidden(self.exact)
-        hidden = {place: self._scratch.kept(self._hidden(x)) for place, x in self._changed.items()}
+    def _divergences(self, model: LayerwiseModel) -> dict[Place, float]:
+        """Of the models that were taken to the logits; ``model`` has the final norm and the head."""
+        exact = _head_inputs(model, self.exact)
+        hidden = {place: self._scratch.kept(_head_inputs(model, x)) for place, x in self._changed.items()}
         p, found = _Softmax(len(exact)), {place: _Softmax(len(exact)) for place in hidden}
         differences = {place: np.zeros(len(exact)) for place in hidden}
-        for slab in self._reference.head_slabs():  # which is read once for all
+        for slab in model.head_slabs():  # which is read once for all
             expected = slab.logits(exact).astype(np.float64)
             weights, shrunk = p.add(expected)
 
@@ -179,12 +179,13 @@ class Sensitivity:
             for place, q in found.items()
         }
 
-    def _hidden(self, states: Floats) -> Floats:
-        """Return the head's input, [positions, d], at evenly spread positions."""
-        hidden = next(self._reference.final([states]))
-        hidden = hidden.reshape(-1, hidden.shape[-1])
-        wanted = max(1, min(len(hidden), _LOGITS // self._reference.vocab_size))
-        return hidden[:: len(hidden) // wanted]
+
+def _head_inputs(model: LayerwiseModel, states: Floats) -> Floats:
+    """Return the head's input, [positions, d], at evenly spread positions of states [b, t, d] after the last layer."""
+    hidden = next(model.final([states]))
+    hidden = hidden.reshape(-1, hidden.shape[-1])
+    wanted = max(1, min(len(hidden), _LOGITS // model.vocab_size))
+    return hidden[:: len(hidden) // wanted]
 
 
 def _relative_error(states: Floats, exact: Floats) -> float:
@@ -217,25 +218,3 @@ class _Softmax:
         weights: Doubles = np.exp(logits - largest[:, None])
         self.largest, self.total = largest, self.total * shrunk + weights.sum(axis=1)
         return weights, shrunk
-
-
-def embedding_costs(
-    reference: LayerwiseModel,
-    ids: NDArray[np.int64],
-    scratch: Scratch,
-    blocks: Mapping[Change, Blocks],
-    *,
-    tied_head: bool,
-) -> dict[Change, float]:
-    """The divergence on ids [b, t] for each way in which ``blocks`` store the token embedding ("embed") or the head."""
-    probe = Sensitivity(reference, ids, scratch)
-    for change, stored in blocks.items():
-        if change[0] == "embed":
-            probe.branch_tables(change, {"embed": stored})
-    for layer in range(reference.num_layers):
-        with reference.layer(layer, ids.shape[1]) as run:
-            probe.advance(run)
-    for change, stored in blocks.items():
-        if change[0] == "head" or tied_head:
-            probe.branch_head(change, stored)
-    return probe.divergences()

@@ -20,7 +20,9 @@ def parts(name: str) -> list[str]:
 
 
 def fused_weight(tensors: Mapping[str, LazyTensor], modules: Sequence[str]) -> LazyTensor:
-    """The modules' weights, their rows concatenated."""
+    """The modules' weights, their rows concatenated; by their fused name where they are there so."""
+    if (whole := tensors.get(f"{fused_name(modules)}.weight")) is not None:
+        return whole
     return LazyTensor.concat([tensors[f"{m}.weight"] for m in modules])
 
 

@@ -11,27 +11,28 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import GraphContract, KVLayer, KVSpec, MatrixFormat
 from edgegen.model.ort_session import open_session
 from edgegen.model.rotary import rotary_table
-from edgegen.system import trim_memory
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.tensors import layer_products
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.carried import Carried
 from edgegen_export.graph.decoder import rotary_tables, step_inputs
+from edgegen_export.graph.fused import fused_name, fused_weight
 from edgegen_export.graph.kept_state import kv_layers
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.graph.per_layer import per_layer_inputs
 from edgegen_export.graph.stream import added
 from edgegen_export.quantize.activations import rounded_inputs
-from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
-from edgegen_export.quantize.recipe import FLOATS
+from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, rounded_plainly
+from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS
 from edgegen_export.tensors.lazy import LazyTensor
 
 Hidden = NDArray[np.float32]
@@ -175,14 +176,18 @@ class LayerwiseModel:
         blocks: Mapping[str, Blocks] | None = None,
         *,
         kernels: bool = False,
+        in_int8: bool = False,
     ) -> Generator["LayerRun"]:
         """One layer over sequences of ``tokens``, its weights read; tensors of ``changed`` replace the model's.
 
         ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`); ``blocks``: matrices by
         fused name that are quantized, and multiplied as in the bundle; ``kernels``: by edgegen's own, where there are
-        any.
+        any; ``in_int8``: so with all matrices but experts, rounded plainly to 8 bits, which takes a third of the time.
         """
         tensors = {**self._tensors, **changed} if changed else self._tensors
+        if in_int8:
+            kernels, modules = True, layer_products(self._config, layer)
+            blocks = {fused_name(each): rounded_plainly(fused_weight(tensors, each), EIGHT_BITS) for each in modules}
         params = FedParameters(tensors, blocks, ternary=self._config.ternary)
         own, carried = self._config.layers[layer].attention, self._carried
         caches = kv_layers(self._kv, layer) if own else []
@@ -201,13 +206,13 @@ class LayerwiseModel:
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
         model = _with_constants(g.model(), params.constants)
         states = [state for state in self._kv.fixed if state.layer == layer]
-        run = LayerRun(model, self._kv, caches, states, params.feeds() | rotary, taps, kernels=kernels)
+        fixed = params.feeds() | rotary
+        run = LayerRun(model, self._kv, caches, states, fixed, taps, kernels=kernels, constants=params.constants)
         try:
             yield run
         finally:
             run.close()
             del params
-            trim_memory()  # or the next layer's weights come on top of what these have left
         for name, tensor in self._tensors.items():
             if name.startswith((f"layers.{layer}.", self._config.stored(layer))):
                 tensor.release()
@@ -269,18 +274,21 @@ class LayerRun:
         fixed: Mapping[str, NDArray[Any]],
         taps: Sequence[str],
         *,
-        kernels: bool = False,
+        kernels: bool,
+        constants: Mapping[str, NDArray[np.generic]],
     ) -> None:
         """``caches``, ``states``: what the layer reads, of ``kv``, a cache of its own first; ``fixed``: inputs that are
-        the same in every run; ``kernels``: whether it runs on edgegen's own."""
-        self._session = open_session(model.SerializeToString(), keep_spinning=False, kernels=kernels)
+        the same in every run; ``kernels``: whether it runs on edgegen's own; ``constants``: of its external
+        initializers."""
+        graph, self._constants = model.SerializeToString(), constants
+        self._session = open_session(graph, keep_spinning=False, kernels=kernels, constants=constants)
         self._kv, self._caches, self._states = kv, caches, states
         self._fixed = fixed
         self._taps = taps
 
     def close(self) -> None:
         """Free the session and the weights; nothing can be run any more."""
-        del self._session, self._fixed
+        del self._session, self._fixed, self._constants
 
     def __call__(self, x: Hidden) -> Hidden:
         """Hidden states [b, t, d] before the layer → after it."""
@@ -339,11 +347,16 @@ def _block_size(stored: Stored, columns: int) -> int:
 
 
 def _with_constants(model: ModelProto, constants: Mapping[str, NDArray[np.generic]]) -> ModelProto:
-    """``model``, the inputs of these names initializers instead."""
+    """``model``, the inputs of these names external initializers instead, whose values the session is given: in the
+    graph itself they would be copied several times."""
     inputs = [each for each in model.graph.input if each.name not in constants]
     del model.graph.input[:]
     model.graph.input.extend(inputs)
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    for name, array in constants.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor = TensorProto(name=name, dims=array.shape, data_type=kind, data_location=TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value=name)
+        model.graph.initializer.append(tensor)
     return model
 
 

@@ -118,7 +118,11 @@ class Factor:
 
 def factors_of(hessian: Hessian, block_size: int) -> list[Factor]:
     """The factor of each group of columns, float32."""
-    return [_factor(square, block_size, hessian.kept(len(square))) for square in hessian.squares]
+
+    def factor(square: Floats) -> Factor:
+        return _factor(square, block_size, hessian.kept(len(square)))
+
+    return [*in_threads(factor, hessian.squares)]
 
 
 def _factor(square: Floats, block_size: int, kept: float) -> Factor:

@@ -43,6 +43,7 @@ from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, build_draft_
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.model_size import LARGE
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme, of_ternary
 from edgegen_export.source.draft_checkpoint import BoundDraft, open_draft
 from edgegen_export.source.model_source import DraftGraph, HiddenGraphs, ModelFacts, Plan
@@ -166,7 +167,8 @@ class FamilySource:
     def kv_statistics(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> KVStatistics:
         progress.stage(KV_SCALES)
         try:
-            return kv_statistics(tensors, self.config, self.facts.kv, ids)
+            large = self.facts.model.parameters >= LARGE
+            return kv_statistics(tensors, self.config, self.facts.kv, ids, in_int8=large)
         except BundleError as error:
             progress.warn(f"the bundle gets no variant with an int8 KV cache: {error}")
             return KVStatistics()

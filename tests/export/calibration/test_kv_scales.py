@@ -254,6 +254,18 @@ def test_a_channel_without_a_value_to_go_by_has_a_scale_all_the_same(kind: str, 
         assert ((scale[:, 1] > 0) & (scale[:, 1] != 1)).all()
 
 
+@pytest.mark.parametrize("kind", ["rotated", "no positions"])
+def test_matrices_in_8_bits_give_nearly_the_same(kind: str) -> None:
+    config = MODELS[kind].config()
+    tensors = folded_tensors(config, random_tensors(config, biases=False))
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, 8))
+    exact, rounded = (kv_statistics(tensors, config, kv_spec(config), ids, in_int8=way).scales for way in (False, True))
+    assert exact.keys() == rounded.keys()
+    assert any((exact[name].read() != rounded[name].read()).any() for name in exact)
+    for name, scale in exact.items():
+        np.testing.assert_allclose(rounded[name].read(), scale.read(), rtol=0.1)
+
+
 def test_every_layer_has_two(tmp_path: Path) -> None:
     config = MODELS["windows, norm of heads, one shared head"].config()
     scales = made(config, {})

@@ -176,3 +176,22 @@ print(len(re.findall(r"^[0-9a-f]+000000-[0-9a-f]+ rw-p 00000000 00:00 0 *$", map
         for how in ("shared", "apart")
     ]
     assert pools[0] < pools[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems' C libraries have no such limit")
+def test_large_blocks_come_from_the_pool_where_that_is_wanted() -> None:
+    """In a process of its own: what was freed is used again, and not mapped and cleared anew."""
+    program = """
+import resource, sys
+from edgegen.system import share_freed_memory
+share_freed_memory(large=sys.argv[1] == "large")
+for _ in range(20):
+    block = b"x" * (64 << 20)
+    del block
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+    large, usual = (
+        int(subprocess.run([sys.executable, "-c", program, how], check=True, capture_output=True, text=True).stdout)
+        for how in ("large", "usual")
+    )
+    assert large < usual / 4
