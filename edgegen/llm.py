@@ -79,7 +79,7 @@ class LLM:
         self._chat_template: ChatTemplate | None = None
         encoder = PromptEncoder(tokenizer, model.vocab_size, bos if known else None)
         variant = bundle.variant_with(options.kv if self.device == "cpu" else "float32")
-        kv_dtype = variant.kv.array_dtype if self.device == "cpu" else "float16"
+        kv_dtype = variant.kv.format.array_dtype if self.device == "cpu" else "float16"
         self._embedding_size = variant.hidden_states.embedding_size if variant.hidden_states else None
         self._embedding_defaults = bundle.embedding_defaults() if self._embedding_size else EmbeddingDefaults()
         self._runner = runner

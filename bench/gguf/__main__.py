@@ -28,7 +28,8 @@ from bench.compare.contestants import CONTESTANTS, ROOT, NotInstalledError, Proc
 from bench.gguf.gguf_file import write_gguf
 from bench.studies.quantization import MODELS, compare, plant_outliers, windows
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import EMBEDDINGS, KVDtype
+from edgegen.bundle.kv_format import KVDtype
+from edgegen.bundle.manifest import EMBEDDINGS
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.calibration.bit_budget import ladder

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.bandwidth import read_bandwidth
+from edgegen.bundle.kv_format import KV_FORMATS, KVConversion, KVDtype
 from edgegen.model.ort_session import Buffer, OneSession
 from edgegen.system import fresh_memory
 
@@ -45,11 +46,11 @@ class Shape:
     kv_heads: int
     size: int
 
-    def bytes_of(self, context: int, cache: str) -> int:
+    def bytes_of(self, context: int, cache: KVDtype) -> int:
         return 2 * self.kv_heads * context * self.row_bytes(cache)
 
-    def row_bytes(self, cache: str) -> int:
-        return self.size // 2 + 4 if cache == "int4" else self.size * np.dtype(cache).itemsize
+    def row_bytes(self, cache: KVDtype) -> int:
+        return KV_FORMATS[cache].row_width(self.size) * KV_FORMATS[cache].itemsize
 
 
 SHAPES = {"S": Shape(9, 3, 64), "G": Shape(12, 12, 64), "Q": Shape(14, 2, 64)}
@@ -60,7 +61,7 @@ class Layers:
     """Attention of ``tokens`` that end at ``context``, in ``count`` layers."""
 
     def __init__(
-        self, shape: Shape, cache: str, context: int, tokens: int, count: int, threads: int, clock: Clock
+        self, shape: Shape, cache: KVDtype, context: int, tokens: int, count: int, threads: int, clock: Clock
     ) -> None:
         self._clock = clock
         rng = np.random.default_rng(0)
@@ -82,7 +83,9 @@ class Layers:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "attention.onnx"
             path.write_bytes(self._graph(shape, cache, count))
-            session = OneSession(path, threads, int4_kv={} if cache == "int4" else None)
+            session = OneSession(
+                path, threads, conversion=KVConversion(KV_FORMATS["int4"], {}) if cache == "int4" else None
+            )
         self._binding, buffers = session.binding("decode"), {name: Buffer(array) for name, array in arrays.items()}
         for name, buffer in buffers.items():
             self._binding.input(name, buffer)
@@ -93,7 +96,7 @@ class Layers:
                 self._binding.output(f"{name}{i}.present", buffers[f"{name}{i}"])
 
     @staticmethod
-    def _graph(shape: Shape, cache: str, count: int) -> bytes:
+    def _graph(shape: Shape, cache: KVDtype, count: int) -> bytes:
         info, nodes, tensors = helper.make_tensor_value_info, list[Any](), list[Any]()
         inputs = [
             info("x", TensorProto.FLOAT, ["b", "t", None]),
@@ -141,7 +144,7 @@ class Layers:
         return best
 
 
-def measure(shape: Shape, cache: str, context: int, *, threads: int, rounds: int, chunk: int, clock: Clock) -> str:
+def measure(shape: Shape, cache: KVDtype, context: int, *, threads: int, rounds: int, chunk: int, clock: Clock) -> str:
     """The cells of a row of the table."""
     each = shape.bytes_of(context, cache)
     count = max(1, min(MOST_LAYERS, BYTES // each))

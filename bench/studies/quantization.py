@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from edgegen.benchmark.memory_forecast import MemoryForecast, bias_bytes, forecast_memory, kv_bytes
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.kv_cost import MOST_KL, mean_kl
+from edgegen.bundle.kv_cost import mean_kl
 from edgegen.bundle.manifest import GraphVariant
 from edgegen.errors import UsageError
 from edgegen.model.kernels import runs_kernels
@@ -60,9 +60,9 @@ def plan_memory(
 ) -> MemoryPlan:
     """Plan a process of ``limit`` bytes for up to ``batch`` sequences at once.
 
-    A whole context comes first: for it chunks become smaller, then the KV cache becomes int8 where the bundle has that,
-    and then int4 where our kernels run and the parity report has at most ``MOST_KL``; what is among the ``given``
-    names stays. ``beside``: bytes of the process that are no model's. ``prefixes``: bytes kept of finished requests, as
+    A whole context comes first: for it chunks become smaller, then the KV cache, of the dtypes that the bundle has and,
+    where our kernels run, of those that the parity report has at most ``most_kl`` of; what is among the ``given`` names
+    stays. ``beside``: bytes of the process that are no model's. ``prefixes``: bytes kept of finished requests, as
     a share of the KV cache.
 
     Raises:
@@ -125,9 +125,8 @@ def describe_forecast(forecast: MemoryForecast) -> str:
 def _choices(bundle: Bundle, options: EngineOptions, given: set[str]) -> Iterator[EngineOptions]:
     """Yield the options to try, the preferred first."""
     wanted = bundle.variant_with(options.kv).kv.dtype
-    variants = list(bundle.manifest.variants)
-    if runs_kernels(options.kernels) and (packed := bundle.int4_variant) and _is_near(bundle, packed):
-        variants.append(packed)
+    converted = bundle.converted_variants if runs_kernels(options.kernels) else ()
+    variants = [*bundle.manifest.variants, *(one for one in converted if _is_near(bundle, one))]
     there = {variant.kv.dtype: variant.kv.bytes_per_token for variant in variants}
     smaller = [dtype for dtype in sorted(there, key=lambda dtype: there[dtype]) if there[dtype] < there[wanted]]
     types = [wanted] if "kv" in given else [wanted, *reversed(smaller)]
@@ -143,10 +142,10 @@ def _kv_budget(options: EngineOptions, left: float) -> float:
     return left if options.kv_budget is None else min(left, options.kv_budget)
 
 
-def _is_near(bundle: Bundle, packed: GraphVariant) -> bool:
-    """Whether the bundle's report says of an int4 KV cache that it costs the model little."""
-    cost = mean_kl(bundle, packed)
-    return cost is not None and cost <= MOST_KL
+def _is_near(bundle: Bundle, variant: GraphVariant) -> bool:
+    """Whether the bundle's report says of a KV cache that it costs the model little."""
+    cost = mean_kl(bundle, variant)
+    return cost is not None and cost <= variant.kv.format.most_kl
 
 
 def _mb(count: float) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.errors import OptionError, one_or_list
 from edgegen.options.engine import EngineOptions
 from edgegen.options.validation import number

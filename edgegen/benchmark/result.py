@@ -11,7 +11,7 @@ from edgegen.benchmark.process import run_round
 from edgegen.benchmark.round import Decode, Round
 from edgegen.benchmark.spread import Spread
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.bundle.store import BundleStore
 from edgegen.system import physical_cores
 

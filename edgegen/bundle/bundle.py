@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgegen.bundle.base_folder import base_folder
 from edgegen.bundle.embedding_defaults import EMBEDDING, EmbeddingDefaults
-from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, KVDtype, Manifest
+from edgegen.bundle.kv_format import KV_FORMATS, KVConversion, KVDtype
+from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, Manifest
 from edgegen.bundle.manifest_digest import ManifestDigest
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
@@ -17,11 +18,10 @@ from edgegen.system import open_regular, path_too_long, read_regular_text
 
 if TYPE_CHECKING:
     from edgegen.bundle.arrays_file import Arrays
-    from edgegen.graph.int4_cache import KeyMeans
     from edgegen.graph.low_rank import LowRank
 
 KEY_MEANS = "key_means.safetensors"
-"""The file of what is subtracted from keys in an int4 KV cache."""
+"""The file of what is subtracted from keys in a KV cache that a float32 one is converted to."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -80,10 +80,12 @@ class Bundle:
         return self.manifest.variants[0]
 
     @property
-    def int4_variant(self) -> GraphVariant | None:
-        """The float32 variant as our kernels run it with an int4 KV cache; None where there is no KV cache in place."""
-        floats = [one for one in self.manifest.variants if one.kv.dtype == "float32" and one.kv.kind == "in_place"]
-        return next((one.with_int4_kv for one in floats if one.kv.layers), None)
+    def converted_variants(self) -> tuple[GraphVariant, ...]:
+        """The float32 variant as our kernels run it with other KV caches, which there are no graphs over."""
+        for one in self.manifest.variants:
+            if one.kv.dtype == "float32" and one.kv.kind == "in_place" and one.kv.layers:
+                return tuple(one.converted(form) for form in KV_FORMATS.values() if form.make_graph)
+        return ()
 
     def variant_with(self, kv: KVDtype | None) -> GraphVariant:
         """The first variant with a KV cache of type ``kv``, or of the preferred variant's; one without any is of each.
@@ -92,11 +94,9 @@ class Bundle:
             UsageError: there is no such variant; the message names what there is.
         """
         kv = kv or self.variant.kv.dtype
-        for variant in self.manifest.variants:
+        for variant in (*self.manifest.variants, *self.converted_variants):
             if variant.kv.dtype == kv or not variant.kv.layers:
                 return variant
-        if kv == "int4" and (made := self.int4_variant) is not None:
-            return made
         there = " and ".join(dict.fromkeys(variant.kv.dtype for variant in self.manifest.variants))
         traced = self.variant.kv.kind == "concat"
         advice = "graphs traced by optimum have no others" if traced else "export the model again, and see its warnings"
@@ -182,18 +182,18 @@ class Bundle:
         except ValueError as error:
             raise VerificationError(f"{self.content / name} has no factors: {error}") from None
 
-    def key_means(self) -> "KeyMeans":
-        """Return the means subtracted from keys in an int4 KV cache; empty for bundles that have no such file.
+    def conversion(self, variant: GraphVariant) -> KVConversion | None:
+        """The conversion that makes the KV cache of ``variant``; None where its graphs have that.
 
         Raises:
-            VerificationError: its file is not what the manifest says, or holds no arrays.
+            VerificationError: the file of means is not what the manifest says, or holds no arrays.
             BundleNotFoundError: the base of an adapter bundle is not there.
         """
+        if variant.kv.format.make_graph is None:
+            return None
         if self._is_of_base(KEY_MEANS):
-            return self.found_base.key_means()
-        if KEY_MEANS not in self.manifest.files:
-            return {}
-        return self._arrays(KEY_MEANS)
+            return self.found_base.conversion(variant)
+        return KVConversion(variant.kv.format, self._arrays(KEY_MEANS) if KEY_MEANS in self.manifest.files else {})
 
     def embedding_defaults(self) -> EmbeddingDefaults:
         """How its embeddings are made where a request does not say.

@@ -7,8 +7,6 @@ from edgegen.bundle.manifest import GraphVariant, Model
 Tensors = Mapping[str, tuple[str, Sequence[int | str | None]]]
 """ONNX Runtime's type and the shape by the tensor's name; a size that is free has a name, or none."""
 
-_TYPES = {"float32": "tensor(float)", "int8": "tensor(int8)", "int4": "tensor(uint8)"}
-
 
 def tensor_problems(variant: GraphVariant, model: Model, inputs: Tensors, outputs: Tensors) -> list[str]:
     """Return the differences between the prefill graph and the manifest in tensors that the manifest names."""
@@ -22,7 +20,8 @@ def tensor_problems(variant: GraphVariant, model: Model, inputs: Tensors, output
 
 
 def _wrong_types(variant: GraphVariant, inputs: Tensors) -> list[str]:
-    wanted = _TYPES[variant.kv.dtype]
+    dtype = variant.kv.format.array_dtype
+    wanted = "tensor(float)" if dtype == "float32" else f"tensor({dtype})"
     names = [layer.past_key for layer in (*variant.kv.layers, *variant.kv.shared)]
     found = {name: inputs[name][0] for name in names if name in inputs}
     return [
@@ -47,7 +46,7 @@ def _inputs(variant: GraphVariant) -> Iterator[tuple[str, Sizes]]:
     for layer in kv.layers:
         for one in (layer, *kv.readers(layer)):
             for name in (one.past_key, one.past_value):
-                yield name, (None, layer.kv_heads, None, kv.row_width(layer))
+                yield name, (None, layer.kv_heads, None, kv.format.row_width(layer.head_dim))
     for state in kv.fixed:
         yield state.past, (None, *state.shape)
     if variant.hidden_input is not None and variant.hidden_states is not None:
@@ -62,7 +61,7 @@ def _outputs(variant: GraphVariant, model: Model) -> Iterator[tuple[str, Sizes]]
     for layer in variant.kv.layers:
         for one in (layer, *variant.kv.readers(layer)):
             for name in (one.present_key, one.present_value):
-                yield name, (None, layer.kv_heads, None, variant.kv.row_width(layer))
+                yield name, (None, layer.kv_heads, None, variant.kv.format.row_width(layer.head_dim))
     for state in variant.kv.fixed:
         yield state.present, (None, *state.shape)
     if variant.hidden_states is not None:

@@ -3,10 +3,8 @@
 from typing import Any, cast
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import GraphVariant, KVDtype
-
-MOST_KL = 0.05
-"""Divergence in nats that an int4 KV cache may cost without a warning: as much as int4 weights may."""
+from edgegen.bundle.kv_format import KVDtype
+from edgegen.bundle.manifest import GraphVariant
 
 
 def mean_kl(bundle: Bundle, variant: GraphVariant) -> float | None:
@@ -21,23 +19,23 @@ def mean_kl(bundle: Bundle, variant: GraphVariant) -> float | None:
     return found if isinstance(found, float) else None
 
 
-def int4_kv_warning(bundle: Bundle, kv: KVDtype | None) -> str | None:
-    """Return a warning if ``bundle`` runs with an int4 KV cache (``kv``) that adds much divergence; None otherwise.
+def kv_warning(bundle: Bundle, kv: KVDtype | None) -> str | None:
+    """Return a warning if ``bundle`` runs with a converted KV cache (``kv``) that adds much divergence; None otherwise.
 
     Raises:
         UsageError: the bundle has no such variant.
         VerificationError: the report is damaged.
     """
-    packed = bundle.variant_with(kv)
-    if packed.kv.dtype != "int4":
+    converted = bundle.variant_with(kv)
+    if converted.kv.format.make_graph is None:
         return None
     floats = bundle.variant_with("float32")
-    better = next((one for one in bundle.manifest.variants if one.kv.dtype == "int8"), floats)
-    costs = [mean_kl(bundle, variant) for variant in (packed, floats, better)]
+    better = min(bundle.manifest.variants, key=lambda one: one.kv.bytes_per_token)
+    costs = [mean_kl(bundle, variant) for variant in (converted, floats, better)]
     cost, least, advised = (-1.0 if one is None else one for one in costs)  # what is not measured is not judged
-    if min(cost, least, advised) < 0 or cost - least <= MOST_KL:
+    if min(cost, least, advised) < 0 or cost - least <= converted.kv.format.most_kl:
         return None
     return (
-        f"an int4 KV cache costs {bundle.manifest.name} much (mean KL {cost:.2g} nats, and {advised:.2g} with "
-        f"{better.kv.dtype}): take --kv {better.kv.dtype}"
+        f"a KV cache in {converted.kv.dtype} costs {bundle.manifest.name} much (mean KL {cost:.2g} nats, and "
+        f"{advised:.2g} with {better.kv.dtype}): take --kv {better.kv.dtype}"
     )

@@ -9,10 +9,10 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, cast
 
+from edgegen.bundle.kv_format import KV_FORMATS, STORED, KVDtype, KVFormat
 from edgegen.bundle.layer_state import FixedState, LayerState
 from edgegen.bundle.manifest_digest import KEY, ManifestDigest, with_digest
 from edgegen.errors import ManifestError, one_or_list
-from edgegen.graph.int4_cache import int4_row
 from edgegen.strict_json import OPTIONAL, decode
 from edgegen.system import is_portable, name_clashes
 
@@ -26,16 +26,11 @@ EMBEDDINGS = ("embed", "embed_in", "head_in", "head")
 """Modules of the token embedding and the head, and of projections between them and the layers."""
 
 CacheKind = Literal["in_place", "concat"]
-KVDtype = Literal["float32", "int8", "int4"]
-"""Of a KV cache. Bundles have graphs for the first two; an int4 one is made of that for float32 when it is loaded."""
 
 _TERNARY_BITS = 2
 
 _LARGEST = 1 << 50
 """Of any size: bytes of a file, parameters, tokens."""
-
-_ARRAYS: dict[KVDtype, tuple[str, int]] = {"float32": ("float32", 4), "int8": ("int8", 1), "int4": ("uint8", 1)}
-"""The type of a KV cache's arrays, and the bytes of an element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +137,8 @@ class KVSpec:
 
     ``in_place``: ``past`` and ``present`` of a layer are the same memory. ``concat``: ``past`` has the positions there
     are and no more, and ``present`` is a new array: the past with the new ones after it.
-    ``int8``: the graphs round keys and values as they append them; only a cache in place is kept so. ``int4``: in no
-    manifest; the same, and a vector is an array of bytes, two codes each, with two levels after them.
+    ``dtype``: where it is not ``float32``, the graphs round keys and values as they append them; only a cache in place
+    is kept so.
     ``fixed``: the states of a fixed size, float32 and in place; absent without such states.
     ``shared``: layers that read another's cache; absent without such layers.
     """
@@ -201,16 +196,11 @@ class KVSpec:
 
     def layer_bytes(self, layer: KVLayer) -> int:
         """Bytes of KV cache of one token in one layer."""
-        return layer.arrays * layer.kv_heads * self.row_width(layer) * _ARRAYS[self.dtype][1]
+        return layer.arrays * layer.kv_heads * self.format.row_width(layer.head_dim) * self.format.itemsize
 
     @property
-    def array_dtype(self) -> str:
-        """The type of the arrays' elements."""
-        return _ARRAYS[self.dtype][0]
-
-    def row_width(self, layer: KVLayer) -> int:
-        """The length of the arrays' last axis: elements of one head's keys, or values, of one position."""
-        return int4_row(layer.head_dim) if self.dtype == "int4" else layer.head_dim
+    def format(self) -> KVFormat:
+        return KV_FORMATS[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,10 +312,9 @@ class GraphVariant:
         graph = int8 or self.prefill
         return replace(self, prefill=graph, decode=graph, kv=replace(self.kv, dtype=dtype))
 
-    @property
-    def with_int4_kv(self) -> "GraphVariant":
-        """As this one, which has a float32 KV cache in place, is run with an int4 one."""
-        return replace(self, name=f"{self.name}-kv-int4", kv=replace(self.kv, dtype="int4"))
+    def converted(self, form: KVFormat) -> "GraphVariant":
+        """As this one, which has a float32 KV cache in place, is run with one of another dtype."""
+        return replace(self, name=self.name + form.suffix, kv=replace(self.kv, dtype=form.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -606,8 +595,8 @@ def _cache_problems(kv: KVSpec) -> list[str]:
     for n, state in enumerate(kv.fixed):
         if not state.shape or min(state.shape) < 1:
             problems.append(f"kv.fixed[{n}].shape: positive sizes expected, found {list(state.shape)}")
-    if kv.dtype == "int4":
-        problems.append("kv.dtype: 'int4' is not one of 'float32', 'int8'")
+    if kv.dtype not in STORED:
+        problems.append(f"kv.dtype: {kv.dtype!r} is not one of {', '.join(map(repr, STORED))}")
     if kv.dtype != "float32" and not in_place:
         problems.append(f"kv.dtype: 'float32' expected for a cache of kind {kv.kind!r}")
     for name, kv_class in kv.classes.items():

@@ -23,7 +23,7 @@ from edgegen.options.engine import EngineOptions
 from edgegen.options.validation import number
 
 if TYPE_CHECKING:
-    from edgegen.bundle.manifest import KVDtype
+    from edgegen.bundle.kv_format import KVDtype
     from edgegen.evaluation.tasks import Evaluation, Figure
 
 Item = TypeVar("Item")

@@ -12,7 +12,7 @@ from edgegen.benchmark.memory_forecast import checkpoint_bytes, forecast_memory,
 from edgegen.benchmark.memory_plan import describe_forecast
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.kv_cost import mean_kl
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.bundle.model_card import usage_note
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.chat import ChatTemplate
@@ -128,8 +128,8 @@ def describe(bundle: Bundle, context: int | None = None, kv: KVDtype | None = No
         ],
         "kv_caches": [
             {"kv": v.kv.dtype, "bytes_per_token": v.kv.bytes_per_token, "mean_kl": mean_kl(bundle, v)}
-            for v in (*manifest.variants, bundle.int4_variant)
-            if v is not None and v.kv.layers
+            for v in (*manifest.variants, *bundle.converted_variants)
+            if v.kv.layers
         ],
         "mtp": {"kv_bytes_per_token": manifest.mtp.kept_bytes_per_token} if manifest.mtp else None,
         "disk_bytes": bundle.nbytes,

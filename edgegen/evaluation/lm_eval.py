@@ -6,7 +6,7 @@ All but the model is the harness's own command; it comes with ``pip install "edg
 from importlib import import_module
 from typing import Any
 
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL
 from edgegen.errors import UsageError
 from edgegen.evaluation.harness import HarnessModel

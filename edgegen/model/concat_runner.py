@@ -76,7 +76,7 @@ class ConcatRunner:
         names, layers = self._variant.contract, self._variant.kv.layers
         before, tokens = int(cache.lengths[slot]), ids.shape[1]
         after = before + tokens
-        present = [_room(layer, after, self._variant.kv.dtype) for layer in layers for _ in "kv"]
+        present = [_room(layer, after, self._variant.kv.format.array_dtype) for layer in layers for _ in "kv"]
         bind.input(names.input_ids, Buffer(np.ascontiguousarray(ids)))
         bind.input(names.position_ids, Buffer(np.arange(before, after, dtype=np.int64)[None]))
         for name, buffer in zip(self._pasts, cache.past(slot), strict=True):

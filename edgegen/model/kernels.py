@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from edgegen.bundle.kv_format import TAKE_STORED, KVDtype
+
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 _LIBRARY = Path(__file__).parent / f"edgegen_kernels{_SUFFIX}"
 
@@ -55,11 +57,11 @@ def cannot_read_narrow(graph: str, *, wanted: bool) -> str:
     )
 
 
-def cannot_keep_int4(graph: str, *, wanted: bool) -> str:
-    """The line that refuses an int4 KV cache where stock operators would run."""
+def cannot_keep(kv: KVDtype, graph: str, *, wanted: bool) -> str:
+    """The line that refuses a KV cache where stock operators would run."""
     return (
-        f"only edgegen's kernels keep an int4 KV cache, and what runs {graph} here is "
-        f"{describe_kernels(wanted=wanted)}: take --kv int8 or --kv float32"
+        f"only edgegen's kernels keep a KV cache in {kv}, and what runs {graph} here is "
+        f"{describe_kernels(wanted=wanted)}: {TAKE_STORED}"
     )
 
 

@@ -1,11 +1,10 @@
 """KVCache: a KV cache of contiguous slots that grows as needed, and that graphs read and append to in place.
 
-Each layer keeps two arrays [slots, kv_heads, capacity, head_dim], or one where values are the keys; int4 ones have
-bytes in place of the last axis. Each sequence of a batch has a slot; the running ones are the first, so that a decode
-step over n sequences reads a view of the first n slots. Positions beyond a slot's length are never read. Layers with
-sliding-window attention keep little more than the window: their slots start at a base of their own, and when a slot is
-full, what the window has passed is dropped and the rest moves to the front. Fixed states are kept beside them
-(:class:`FixedStates`).
+Each layer keeps two arrays [slots, kv_heads, capacity, row width], or one where values are the keys. Each sequence of
+a batch has a slot; the running ones are the first, so that a decode step over n sequences reads a view of the first n
+slots. Positions beyond a slot's length are never read. Layers with sliding-window attention keep little more than the
+window: their slots start at a base of their own, and when a slot is full, what the window has passed is dropped and the
+rest moves to the front. Fixed states are kept beside them (:class:`FixedStates`).
 Memory is moved only by the named operations ``grow``, ``slide``, ``fork``, ``swap``, ``compact``, ``save`` and
 ``restore``, and that of fixed states by ``checkpoint`` and ``truncate`` too. They count what they copy.
 """
@@ -326,8 +325,8 @@ class KVCache:
         return min(capacity, self._windows[name].room(chunk)) if name in self._windows else capacity
 
     def _empty(self, layer: KVLayer, slots: int, capacity: int) -> NDArray[Any]:
-        shape = (slots, layer.kv_heads, capacity, self._spec.row_width(layer))
-        dtype = np.dtype(self._spec.array_dtype)
+        shape = (slots, layer.kv_heads, capacity, self._spec.format.row_width(layer.head_dim))
+        dtype = np.dtype(self._spec.format.array_dtype)
         size = math.prod(shape) * dtype.itemsize
         # Untouched pages cost no memory, and outgrown arrays are given back.
         return np.frombuffer(fresh_memory(size), dtype).reshape(shape) if size else np.empty(shape, dtype)

@@ -48,8 +48,7 @@ class KVSnapshot:
     Attributes:
         length: positions of the sequence.
         bases: for each cache class, the position that stands first in its arrays.
-        arrays: key and value of every layer (k0, v0, k1, …; a latent once), [kv_heads, length - base, head_dim], or an
-            int4 cache's bytes.
+        arrays: key and value of every layer (k0, v0, k1, …; a latent once), [kv_heads, length - base, row width].
         states: the fixed states of all layers, by the positions that a sequence can begin at; where there are any.
     """
 
@@ -69,7 +68,7 @@ def snapshot_problem(snapshot: KVSnapshot, spec: KVSpec, dtype: str) -> str | No
     length, bases = snapshot.length, snapshot.bases
     if bases.keys() != spec.classes.keys() or not all(0 <= base <= length for base in bases.values()):
         return "its KV cache begins elsewhere"
-    held = [(one.kv_heads, length - bases[one.cache_class], spec.row_width(one)) for one in spec.arrays]
+    held = [(one.kv_heads, length - bases[one.cache_class], spec.format.row_width(one.head_dim)) for one in spec.arrays]
     if [array.shape for array in snapshot.arrays] != held or any(array.dtype != dtype for array in snapshot.arrays):
         return "its KV cache has other shapes or types"
     states, fitting = snapshot.states, [(state.shape, np.dtype(np.float32)) for state in spec.fixed]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.graph_tensors import tensor_problems
-from edgegen.bundle.kv_cost import int4_kv_warning
+from edgegen.bundle.kv_cost import kv_warning
 from edgegen.bundle.manifest import MANIFEST_NAME, GraphVariant
 from edgegen.bundle.store import BundleStore
 from edgegen.errors import DeviceError, ManifestError, OptionError, one_or_list
@@ -145,7 +145,7 @@ def open_model(bundle: Bundle, options: EngineOptions, on_progress: OnProgress) 
             read = bundle.manifest.files[name].size
             tell(LoadProgress("tokenizer", read, read))
     runner = opening.result()
-    if runner.device == "cpu" and (warning := int4_kv_warning(bundle, options.kv)):  # a GPU's cache is float16
+    if runner.device == "cpu" and (warning := kv_warning(bundle, options.kv)):  # a GPU's cache is float16
         warnings.warn(warning, stacklevel=3)
     tell(LoadProgress("weights", size, size))
     return runner, tokenizer
@@ -234,7 +234,7 @@ def open_graphs(
         kernels=kernels,
         adapter=adapter,
         states={state.past for state in variant.kv.fixed},
-        int4_kv=bundle.key_means() if variant.kv.dtype == "int4" else None,
+        conversion=bundle.conversion(variant),
         on_handed_over=on_handed_over,
     )
     if problems := tensor_problems(variant, bundle.manifest.model, session.inputs, session.outputs):

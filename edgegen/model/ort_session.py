@@ -20,14 +20,14 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime as ort
 
+from edgegen.bundle.kv_format import TAKE_STORED, KVConversion
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
-from edgegen.graph.int4_cache import KeyMeans, with_int4_cache
 from edgegen.graph.kernel_operators import SummingOrder, attends_batches, needs_kernels, summing_order, with_kernels
 from edgegen.graph.low_rank import LowRank, with_low_rank
 from edgegen.graph.pending_tokens import pending_input
 from edgegen.model.kernels import (
-    cannot_keep_int4,
+    cannot_keep,
     cannot_load,
     cannot_read_narrow,
     describe_kernels,
@@ -138,13 +138,13 @@ class OneSession:
         kernels: bool = True,
         adapter: LowRank | None = None,
         states: Set[str] = frozenset(),
-        int4_kv: KeyMeans | None = None,
+        conversion: KVConversion | None = None,
         on_handed_over: Callable[[], object] = lambda: None,
     ) -> None:
         """``keep_spinning``: whether idle threads may, which is fast unless another session needs their cores;
         ``kernels``: as for :func:`open_session`; ``adapter``: branches that the graph is given beside its matrices;
-        ``states``: inputs that are fixed states; ``int4_kv``: its KV cache, which is float32, becomes int4, less
-        these means; ``on_handed_over``: called before ONNX Runtime gets the graph."""
+        ``states``: inputs that are fixed states; ``conversion``: of its KV cache, which is float32;
+        ``on_handed_over``: called before ONNX Runtime gets the graph."""
         self.switch = RunSwitch()
         self._graph = graph
         self._order: SummingOrder | None = None
@@ -155,7 +155,7 @@ class OneSession:
             kernels=kernels,
             adapter=adapter,
             states=states,
-            int4_kv=int4_kv,
+            conversion=conversion,
             on_handed_over=on_handed_over,
         )
         inputs = {name: shape for name, (_, shape) in self.inputs.items()}
@@ -244,7 +244,7 @@ def _open(
     kernels: bool,
     adapter: LowRank | None = None,
     states: Set[str] = frozenset(),
-    int4_kv: KeyMeans | None = None,
+    conversion: KVConversion | None = None,
     constants: Mapping[str, NDArray[Any]] | None = None,
     on_handed_over: Callable[[], object] = lambda: None,
 ) -> tuple[Any, bytes | None, bool]:
@@ -258,15 +258,15 @@ def _open(
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
         wanted, kernels = kernels, kernels and _register_kernels(options)
-        if not isinstance(model, bytes) and not kernels and int4_kv is not None:
-            raise BundleError(cannot_keep_int4(model.name, wanted=wanted))
+        if not isinstance(model, bytes) and not kernels and conversion is not None:
+            raise BundleError(cannot_keep(conversion.format.name, model.name, wanted=wanted))
         if not isinstance(model, bytes) and not kernels and needs_kernels(read_regular(model)):
             raise BundleError(cannot_read_narrow(model.name, wanted=wanted))
         if not isinstance(model, bytes) and (kernels or adapter):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             graph = with_low_rank(read_regular(model), adapter) if adapter else read_regular(model)
             graph = with_kernels(graph, states, fuse=not _crowded(options)) if kernels else graph
-            source = rewritten = graph if int4_kv is None else _with_int4_cache(graph, model, int4_kv)
+            source = rewritten = graph if conversion is None else _converted(graph, model, conversion)
         elif isinstance(model, bytes) and kernels:
             source = with_kernels(model, states, fuse=False)  # what is between its nodes may be an output
         on_handed_over()
@@ -289,13 +289,13 @@ def _crowded(options: Any) -> bool:
     return threads > physical_cores() and threads > cores().at_once
 
 
-def _with_int4_cache(graph: bytes, file: Path, means: KeyMeans) -> bytes:
+def _converted(graph: bytes, file: Path, conversion: KVConversion) -> bytes:
+    form, means = conversion
+    assert form.make_graph is not None
     try:
-        return with_int4_cache(graph, means)
+        return form.make_graph(graph, means)
     except ValueError as error:
-        raise BundleError(
-            f"{file.name} cannot have an int4 KV cache: {error}: take --kv int8 or --kv float32"
-        ) from None
+        raise BundleError(f"{file.name} cannot have a KV cache in {form.name}: {error}: {TAKE_STORED}") from None
 
 
 def session_options(threads: int | None) -> Any:

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from edgegen.bundle.manifest import KVDtype, KVSpec
+from edgegen.bundle.kv_format import KVFormat
+from edgegen.bundle.manifest import KVSpec
 
 BEHIND = 32
 """Positions kept beyond the window: as many can always be truncated and computed again."""
@@ -43,18 +44,18 @@ class SlidingWindow(NamedTuple):
         return max(0, held - self.size - BEHIND - self.step)
 
 
-def window_step(dtype: KVDtype, head_dims: Iterable[int], l2_cache: int | None, *, kernels: bool) -> int:
+def window_step(form: KVFormat, head_dims: Iterable[int], l2_cache: int | None, *, kernels: bool) -> int:
     """Return what bases are multiples of, for layers with heads of these sizes; ``l2_cache``: the machine's, in bytes.
 
     Keys are summed block by block: a base that is no multiple of a block would give other bits than one that is.
     ``kernels``: ours, which join parts of 256 keys, compute all attention. The blocks of ONNX Runtime's operator (1.31,
     ``gqa_attention_base.h``) are a quarter of the second-level cache, for a float32 KV cache. In float32, single tokens
     and capped scores are not taken in blocks; their matrix products are, of 128 positions or more for narrow heads
-    (``MlasSgemm``). int8 ones go in fours.
+    (``MlasSgemm``).
     """
     if kernels:
         return _PART
-    return math.lcm(*(_blocks(dtype, head_dim, l2_cache or _UNKNOWN_L2) for head_dim in head_dims))
+    return math.lcm(*(_blocks(form, head_dim, l2_cache or _UNKNOWN_L2) for head_dim in head_dims))
 
 
 _PART = 256
@@ -63,9 +64,9 @@ _UNKNOWN_L2 = 1 << 18
 """Bytes. 1.31 has blocks of one position then, of which anything is a multiple; later versions assume this much."""
 
 
-def _blocks(dtype: KVDtype, head_dim: int, l2_cache: int) -> int:
+def _blocks(form: KVFormat, head_dim: int, l2_cache: int) -> int:
     attention = max(1, l2_cache // (4 * 4 * 2 * head_dim))
-    product = 4 if dtype == "int8" else max(128, min(1024, 16384 // (1 << (head_dim - 1).bit_length())))
+    product = form.stock_block or max(128, min(1024, 16384 // (1 << (head_dim - 1).bit_length())))
     return math.lcm(attention, product)
 
 
@@ -73,7 +74,7 @@ def windows_of(kv: KVSpec, l2_cache: int | None, *, kernels: bool) -> dict[str, 
     """The window of each cache class that has one, by its name; arguments as for :func:`window_step`."""
     dims = {name: {layer.head_dim for layer in kv.layers if layer.cache_class == name} for name in kv.classes}
     return {
-        name: SlidingWindow(kv_class.window, window_step(kv.dtype, dims[name], l2_cache, kernels=kernels))
+        name: SlidingWindow(kv_class.window, window_step(kv.format, dims[name], l2_cache, kernels=kernels))
         for name, kv_class in kv.classes.items()
         if kv_class.window is not None
     }

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KV_FORMATS, KVDtype
 from edgegen.options.kinds import BundleName, Number, OneOf, Sha256, Switch
 from edgegen.options.option import ANSWERING, MOST_SEQUENCES, OPENING, RUNNING, option
 from edgegen.options.option_set import OptionSet, documented
@@ -18,7 +18,7 @@ class EngineOptions(OptionSet):
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto",
         "Speed and memory",
-        OneOf(("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda', not"),
+        OneOf(("auto", "cpu", "cuda")),
         "Run on the CPU, or on a GPU with CUDA.",
         OPENING,
         note="`auto` takes a GPU where ONNX Runtime was built for one, and says why where it cannot. On a GPU the KV "
@@ -56,7 +56,7 @@ class EngineOptions(OptionSet):
     kernels: Literal["auto", "stock"] = option(
         "auto",
         "Speed and memory",
-        OneOf(("auto", "stock"), "'auto' or 'stock', not"),
+        OneOf(("auto", "stock")),
         "Use edgegen's own kernels, or 'stock': ONNX Runtime's.",
         RUNNING,
         note="`auto` uses them where there is a library for this platform, also for a draft model. "
@@ -75,7 +75,7 @@ class EngineOptions(OptionSet):
     speculate: Literal["auto", "off", "mtp", "lookup", "draft"] = option(
         "auto",
         "Speed and memory",
-        OneOf(("auto", "off", "mtp", "lookup", "draft"), "'auto', 'off', 'mtp', 'lookup' or 'draft', not"),
+        OneOf(("auto", "off", "mtp", "lookup", "draft")),
         "Speculative decoding: what proposes tokens.",
         ("generate", "chat", "batch", "serve"),
         note="`auto` takes the multi-token prediction head of a bundle that has one (`mtp`), unless there is a draft "
@@ -85,12 +85,12 @@ class EngineOptions(OptionSet):
     kv: KVDtype | None = option(
         None,
         "Speed and memory",
-        OneOf(("float32", "int8", "int4"), "'float32', 'int8' or 'int4', not"),
+        OneOf(tuple(KV_FORMATS)),
         "KV cache type; int4 is 7x smaller.",
         RUNNING,
-        note="int8 is 4x smaller. With int8 and int4, a text does not depend on how its prompt was chunked. int4 needs "
-        "edgegen's [kernels](kernels.md), and every bundle of edgegen's own graphs can have it. `edgegen info` shows "
-        "what each costs in quality; an int4 one that adds more than 0.05 nats is a warning.",
+        note=" ".join(one.note for one in KV_FORMATS.values() if one.note)
+        + " With all but float32, a text does not depend on how its prompt was chunked. `edgegen info` shows what each "
+        "costs in quality.",
         default="the bundle's",
         common=True,
     )
@@ -138,7 +138,7 @@ class EngineOptions(OptionSet):
     verify: Literal["once", "always", "never"] = option(
         "once",
         "Prompt",
-        OneOf(("once", "always", "never"), "'once', 'always' or 'never', not"),
+        OneOf(("once", "always", "never")),
         "Compare the bundle's files with their hashes.",
         OPENING,
         note="`once` does not read files again that have passed before and have not changed since.",

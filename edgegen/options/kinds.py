@@ -1,7 +1,7 @@
 """Kinds of option values: what a value may be, how a shorter way to write it is read, and what is wrong with it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -75,19 +75,24 @@ class Switch(Kind):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOf(Kind):
-    """One of a few values; ``expected`` begins the sentence about any other."""
+    """One of a few values; ``expected`` begins the sentence about any other, where it is not their list."""
 
     values: tuple[object, ...]
-    expected: str
+    expected: str = ""
 
     @property
     def spelled(self) -> str:
-        *others, last = (f"`{value!r}`" for value in self.values)
-        return f"{', '.join(others)} or {last}"
+        return _either(f"`{value!r}`" for value in self.values)
 
     def problems(self, name: str, value: object) -> list[str]:
         known = any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in self.values)
-        return [] if known else [f"{name}: {self.expected} {shortened(value)}"]
+        expected = self.expected or f"{_either(map(repr, self.values))}, not"
+        return [] if known else [f"{name}: {expected} {shortened(value)}"]
+
+
+def _either(words: Iterable[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}"
 
 
 class TokenId(Kind):

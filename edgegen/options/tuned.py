@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.strict_json import decode

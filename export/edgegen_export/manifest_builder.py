@@ -17,7 +17,6 @@ from edgegen.bundle.manifest import (
     Quantization,
 )
 from edgegen.model.ort_session import version_numbers
-from edgegen_export.architecture.components.component import INT8_KV
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.output.bundle_writer import BundleWriter
 from edgegen_export.quantization import Prepared
@@ -36,7 +35,7 @@ PARITY_REFERENCE = "reference.npz"
 
 def graph_files(kv: KVSpec) -> tuple[str, str]:
     """Names of the prefill and decode graphs over such a cache."""
-    suffix = "" if kv.dtype == "float32" else f".kv-{kv.dtype}"
+    suffix = kv.format.suffix.replace("-", ".", 1)
     return f"prefill{suffix}.onnx", f"decode{suffix}.onnx"
 
 
@@ -79,17 +78,15 @@ def _of_head(variant: GraphVariant, draft: DraftGraph, writer: BundleWriter) -> 
 
 def _variant(recipe: Quantization, facts: ModelFacts, kv: KVSpec, hidden: HiddenStates | None) -> GraphVariant:
     prefill, decode = graph_files(kv)
-    name = recipe.scheme if kv.dtype == "float32" else f"{recipe.scheme}-kv-{kv.dtype}"
-    minimum = facts.minimum_onnxruntime
     return GraphVariant(
-        name=name,
+        name=recipe.scheme + kv.format.suffix,
         prefill=prefill,
         decode=decode,
         weights=WEIGHTS,
         linear="matmul_nbits" if recipe.linear.block_size else "matmul",
         activation_dtype="float32",
         device="cpu",
-        minimum_onnxruntime=(minimum if kv.dtype == "float32" else max(minimum, INT8_KV, key=version_numbers)),
+        minimum_onnxruntime=max(facts.minimum_onnxruntime, kv.format.minimum_onnxruntime, key=version_numbers),
         kv=kv,
         contract=GraphContract(),
         rotary=facts.rotary,

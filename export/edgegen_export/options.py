@@ -27,7 +27,7 @@ class ExportOptions(OptionSet):
     scheme: "Scheme" = option(
         "int8",
         "Export",
-        OneOf(("int8", "int4", "fp16", "fp32"), "'int8', 'int4', 'fp16' or 'fp32', not"),
+        OneOf(("int8", "int4", "fp16", "fp32")),
         "How weights are stored.",
         (),
     )
@@ -84,7 +84,7 @@ class ExportOptions(OptionSet):
     via: "Via" = option(
         "edgegen",
         "Export",
-        OneOf(("edgegen", "optimum"), "'edgegen' or 'optimum', not"),
+        OneOf(("edgegen", "optimum")),
         "What builds the graphs: edgegen, or optimum, which traces the model in torch, for architectures that edgegen "
         "does not know.",
         _EXPORT,

@@ -281,8 +281,8 @@ def compare_with_checkpoint(
     scratch, of_model = Scratch(writer.scratch()), list[NDArray[np.float32]]()
 
     def open_runner(variant: GraphVariant, phase: Phase) -> Runner[Any]:
-        graph, means = bundle.file(graph_of(variant, phase)), bundle.key_means() if variant.kv.dtype == "int4" else None
-        graphs = OneSession(graph, keep_spinning=False, adapter=adapter, int4_kv=means)
+        graph, conversion = bundle.file(graph_of(variant, phase)), bundle.conversion(variant)
+        graphs = OneSession(graph, keep_spinning=False, adapter=adapter, conversion=conversion)
         return scratch_runner(graphs, variant, facts.vocab_size, facts.max_context, scratch)
 
     reference, drafted = record_reference(

@@ -43,6 +43,6 @@ class _ScratchCache(KVCache):
         super().__init__(*args)
 
     def _empty(self, layer: KVLayer, slots: int, capacity: int) -> NDArray[Any]:
-        return self._scratch.empty(
-            (slots, layer.kv_heads, capacity, self._spec.row_width(layer)), self._spec.array_dtype
-        )
+        form = self._spec.format
+        shape = (slots, layer.kv_heads, capacity, form.row_width(layer.head_dim))
+        return self._scratch.empty(shape, form.array_dtype)

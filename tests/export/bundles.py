@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype, Phase
+from edgegen.bundle.kv_format import KVDtype
+from edgegen.bundle.manifest import Phase
 from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.interfaces import Cache, Runner, make_runner
 from edgegen.model.loading import open_runner

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 LENGTHS = (150, 3, 47)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgegen import LLM, EngineOptions, GenerationOptions, Session
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.errors import EdgegenError
 from edgegen.model.kernels import kernel_library
 from edgegen.model.loading import open_runner
@@ -192,7 +192,7 @@ def _dictate(monkeypatch: pytest.MonkeyPatch, answers: Sequence[list[int]], rate
     monkeypatch.setattr(CacheProposer, "propose_in_batch", dictated)
 
 
-@pytest.mark.filterwarnings("ignore:an int4 KV cache costs:UserWarning")  # of random weights
+@pytest.mark.filterwarnings("ignore:a KV cache in int4 costs:UserWarning")  # of random weights
 @pytest.mark.parametrize("kv", KINDS)
 @pytest.mark.parametrize("rate", [None, 0.6, 1.0])
 def test_texts_are_the_models_own(

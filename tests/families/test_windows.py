@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype, KVSpec
+from edgegen.bundle.kv_format import KVDtype
+from edgegen.bundle.manifest import KVSpec
 from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.sliding_window import BEHIND, CHUNK

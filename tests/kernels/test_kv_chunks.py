@@ -9,7 +9,7 @@ import pytest
 
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KV_FORMATS, KVConversion, KVDtype
 from edgegen.errors import BundleError
 from edgegen.generation.results import GenerationResult
 from edgegen.model.interfaces import make_runner
@@ -105,10 +105,8 @@ def test_means_of_keys_change_what_is_rounded_and_no_weight(bundle: Bundle) -> N
     graph, model = bundle.file(variant.prefill), bundle.manifest.model
     shapes = {layer.past_key: (layer.kv_heads, layer.head_dim) for layer in variant.kv.layers}
     means = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    runners = [
-        make_runner(OneSession(graph, 1, int4_kv=one), variant, model.vocab_size, model.max_context)
-        for one in (means, {})
-    ]
+    sessions = [OneSession(graph, 1, conversion=KVConversion(variant.kv.format, one)) for one in (means, {})]
+    runners = [make_runner(one, variant, model.vocab_size, model.max_context) for one in sessions]
     less, plain = (prefilled(one, one.new_cache(), ids, LENGTH)[-1] for one in runners)
     assert 0.001 < np.std(less - plain) / np.std(plain) < 0.2
     for chunk in CHUNKS:
@@ -116,15 +114,14 @@ def test_means_of_keys_change_what_is_rounded_and_no_weight(bundle: Bundle) -> N
 
 
 def test_a_mean_of_keys_that_are_not_there_is_refused(bundle: Bundle) -> None:
+    means = {"past_key_values.9.key": np.ones((1, 1), np.float32)}
+    graph = bundle.file(bundle.variant_with("int4").prefill)
     with pytest.raises(BundleError, match=r"it has no input past_key_values\.9\.key, of whose keys there is a mean"):
-        OneSession(
-            bundle.file(bundle.variant_with("int4").prefill),
-            int4_kv={"past_key_values.9.key": np.ones((1, 1), np.float32)},
-        )
+        OneSession(graph, conversion=KVConversion(KV_FORMATS["int4"], means))
 
 
 def test_an_int4_kv_cache_is_refused_where_stock_operators_would_run(bundle: Bundle) -> None:
-    with pytest.raises(BundleError, match=r"^only edgegen's kernels keep an int4 KV cache, .*stock: take --kv int8"):
+    with pytest.raises(BundleError, match=r"^only edgegen's kernels keep a KV cache in int4, .*stock: take --kv int8"):
         open_runner(bundle, EngineOptions(kv="int4", kernels="stock"))
 
 

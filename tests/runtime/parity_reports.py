@@ -28,6 +28,6 @@ def with_costly_int4_kv(folder: Path, mean_kl: float = 0.31) -> str:
     replace_parity(folder, packed, replace(report.variants[packed], mean_kl=mean_kl))
     int8 = report.variants[bundle.variant_with("int8").name].mean_kl
     return (
-        f"an int4 KV cache costs {bundle.manifest.name} much (mean KL {mean_kl:.2g} nats, and {int8:.2g} with int8): "
+        f"a KV cache in int4 costs {bundle.manifest.name} much (mean KL {mean_kl:.2g} nats, and {int8:.2g} with int8): "
         "take --kv int8"
     )

@@ -11,7 +11,7 @@ import numpy as np
 from bench.compare.peers.protocol import Generation, Ids, Logits, Model, Peer, Stopwatch, run
 
 if TYPE_CHECKING:
-    from edgegen.bundle.manifest import KVDtype
+    from edgegen.bundle.kv_format import KVDtype
     from edgegen.model.interfaces import Runner
     from edgegen_export.quantize.recipe import Scheme
 

@@ -44,9 +44,8 @@ def perplexity_of_reference(reference: ParityReference) -> float:
 
 
 def judged_variants(bundle: Bundle) -> list[GraphVariant]:
-    """The variants of ``bundle``, and last the one with an int4 KV cache, where our kernels run."""
-    packed = bundle.int4_variant if runs_kernels("auto") else None
-    return [*bundle.manifest.variants, *([packed] if packed else [])]
+    """The variants of ``bundle``, and last those whose KV cache is converted, where our kernels run."""
+    return [*bundle.manifest.variants, *(bundle.converted_variants if runs_kernels("auto") else ())]
 
 
 def measure(
@@ -94,8 +93,7 @@ def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[An
         BundleError: ONNX Runtime cannot load its graph.
     """
     model, graph = bundle.manifest.model, bundle.file(graph_of(variant, phase))
-    means = bundle.key_means() if variant.kv.dtype == "int4" else None
-    session = OneSession(graph, adapter=bundle.low_rank(), int4_kv=means)
+    session = OneSession(graph, adapter=bundle.low_rank(), conversion=bundle.conversion(variant))
     return make_runner(session, variant, model.vocab_size, model.max_context)
 
 

@@ -47,7 +47,7 @@ class ParityReport:
         likeliest: how many ids of each position the reference keeps.
         greedy_prompts, greedy_tokens: how many prompts were continued, and by how many tokens at most.
         perplexity_reference: of the unquantized model.
-        variants: by the variant's name; last of all the one with an int4 KV cache, where kernels ran.
+        variants: by the variant's name; last of all those with a converted KV cache, where kernels ran.
         layer_errors: by the variant's name, for each layer: how far the hidden states after it are from the model's,
             relative (L2 norms, mean over positions), with all errors of the layers before. Measured at the export only;
             empty where layers are not known.

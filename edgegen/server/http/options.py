@@ -188,7 +188,7 @@ class ServerOptions(OptionSet):
     log_level: LogLevel = option(
         "info",
         "Server",
-        OneOf(get_args(LogLevel), "'debug', 'info', 'warning' or 'error', not"),
+        OneOf(get_args(LogLevel)),
         "info has a line for each request.",
         _SERVE,
         common=True,
@@ -196,7 +196,7 @@ class ServerOptions(OptionSet):
     log_format: LogFormat = option(
         "text",
         "Server",
-        OneOf(get_args(LogFormat), "'text' or 'json', not"),
+        OneOf(get_args(LogFormat)),
         "Lines of the log: text, or JSON objects.",
         _SERVE,
     )

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.bundle.kv_format import KV_FORMATS
 from edgegen.bundle.manifest import KVSpec
 from edgegen.errors import BundleError, first_line
 from edgegen.model.ort_session import require_version
-from edgegen_export.architecture.components.component import INT8_KV
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.key_means import worth_subtracting
 from edgegen_export.calibration.key_rotation import rotated_mean, rotated_reach, turned
@@ -75,7 +75,7 @@ def kv_statistics(
     found = KVStatistics()
     if not config.cached_layers:
         return found
-    require_version(INT8_KV, "an int8 cache")
+    require_version(KV_FORMATS["int8"].minimum_onnxruntime, "an int8 cache")
     reference = LayerwiseModel(tensors, config, kv)
     windows, length = ids.shape
     first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)

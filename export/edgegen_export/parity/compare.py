@@ -185,8 +185,8 @@ def compare(
     on_progress: Callable[[int, int], None],
     drafted: Ids | None = None,
 ) -> ParityReport:
-    """Compare every variant of ``bundle``, and an int4 KV cache where our kernels run, with the recorded outputs of the
-    unquantized model; ``text`` names the text.
+    """Compare every variant of ``bundle``, and converted KV caches where our kernels run, with the recorded outputs of
+    the unquantized model; ``text`` names the text.
 
     ``open_runner`` opens its graphs; ``layer_errors``: by variant, for the report. ``on_progress`` hears how many
     positions of how many are compared. ``drafted``: how the first variant continues the prompts, where that is known.

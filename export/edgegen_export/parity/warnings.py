@@ -30,9 +30,6 @@ LIMITS: Mapping[Scheme, Limit] = {
     "fp32": Limit(1e-5, 1e-3),
 }
 
-INT8_KV = 0.01
-"""Divergence in nats that an int8 KV cache may add without a warning."""
-
 
 def parity_warnings(report: ParityReport, manifest: Manifest, *, can_be_calibrated: bool) -> list[str]:
     """Return what the bundle costs beyond its limits, one sentence for each, with what to do.
@@ -49,10 +46,10 @@ def parity_warnings(report: ParityReport, manifest: Manifest, *, can_be_calibrat
         found.append(f"{first.name} costs this model much ({_cost(best)}): {fix}")
     for variant in others:
         parity = report.variants[variant.name]
-        if variant.kv.dtype == "int8" and parity.mean_kl > best.mean_kl + INT8_KV:
+        if parity.mean_kl > best.mean_kl + variant.kv.format.most_kl:
             found.append(
-                f"an int8 KV cache costs this model much ({_cost(parity)}; a float32 one {best.mean_kl:.2g} nats): "
-                "run it with the float32 KV cache, the default"
+                f"a KV cache in {variant.kv.dtype} costs this model much ({_cost(parity)}; a float32 one "
+                f"{best.mean_kl:.2g} nats): run it with the float32 KV cache, the default"
             )
     return found
 

@@ -289,7 +289,7 @@ def test_perplexity_counts_beyond_its_noise_only() -> None:
 
 def test_an_int8_cache_that_costs_more_than_the_weights_is_told() -> None:
     (text,) = told("int8", False, WELL, replace(WELL, mean_kl=0.02))
-    assert text.startswith("an int8 KV cache costs this model much (mean KL 0.02 nats,")
+    assert text.startswith("a KV cache in int8 costs this model much (mean KL 0.02 nats,")
     assert text.endswith("a float32 one 0.0004 nats): run it with the float32 KV cache, the default")
 
 

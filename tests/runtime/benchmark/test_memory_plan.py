@@ -1,11 +1,14 @@
 """plan_memory(): what gives way first as memory becomes less, what is given stays, and what does not fit is refused."""
 
+from dataclasses import replace
+
 import pytest
 
-from edgegen.benchmark import memory_plan
 from edgegen.benchmark.memory_forecast import forecast_memory
 from edgegen.benchmark.memory_plan import MemoryPlan, plan_memory
+from edgegen.bundle import manifest
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.kv_format import KV_FORMATS
 from edgegen.errors import UsageError
 from edgegen.options.engine import EngineOptions
 from tests.kernels.stock import needs_kernels
@@ -69,7 +72,8 @@ def test_an_int4_kv_cache_comes_last(int8_bundle: Bundle, monkeypatch: pytest.Mo
     plan = plan_memory(int8_bundle, limit_for(bare(int8_bundle, least) + 128 * NIBBLES), WIDE)
     assert shape(plan) == (128, "int4", 16)
     assert plan.options.kv_budget == pytest.approx(128 * NIBBLES, abs=4)
-    monkeypatch.setattr(memory_plan, "MOST_KL", 0.0)
+    strict = {**KV_FORMATS, "int4": replace(KV_FORMATS["int4"], most_kl=0.0)}
+    monkeypatch.setattr(manifest, "KV_FORMATS", strict)
     assert shape(plan_memory(int8_bundle, fits, WIDE))[1] == "int8"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.engine.engine import Engine
 from edgegen.engine.sequence import Client

@@ -19,7 +19,7 @@ from safetensors import numpy as safetensors
 from safetensors import safe_open
 
 from edgegen import LLM, EngineOptions, GenerationOptions, OptionError, Session, SessionError, UsageError
-from edgegen.bundle.manifest import KVDtype
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.errors import EdgegenError
 from edgegen.generation.session import digest
 from tests.systems import needs_posix

@@ -9,7 +9,7 @@ import pytest
 
 from edgegen import LLM
 from edgegen.bundle.bundle import Bundle
-from edgegen.bundle.kv_cost import int4_kv_warning
+from edgegen.bundle.kv_cost import kv_warning
 from edgegen.errors import BundleError
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.loading import Background, ignore_progress, open_model
@@ -90,7 +90,7 @@ def test_an_int4_kv_cache_that_costs_much_is_told(int8_bundle: Bundle, tmp_path:
     shutil.copytree(int8_bundle.path, tmp_path / "bundle")
     said = with_costly_int4_kv(tmp_path / "bundle")
     LLM.load(tmp_path / "bundle", options=EngineOptions(threads=1)).close()
-    with pytest.warns(UserWarning, match="int4 KV cache costs") as warned:
+    with pytest.warns(UserWarning, match="KV cache in int4 costs") as warned:
         LLM.load(tmp_path / "bundle", options=EngineOptions(kv="int4", threads=1)).close()
     assert [(str(one.message), one.filename) for one in warned] == [(said, __file__)]
 
@@ -99,7 +99,7 @@ def test_what_the_weights_cost_is_not_blamed_on_the_kv_cache(int8_bundle: Bundle
     shutil.copytree(int8_bundle.path, tmp_path / "bundle")
     for name, cost in (("int8", 0.3), ("int8-kv-int8", 0.301), ("int8-kv-int4", 0.34)):
         replace_parity(tmp_path / "bundle", name, replace(ParityReport.read(int8_bundle).variants[name], mean_kl=cost))
-    assert int4_kv_warning(Bundle.open(tmp_path / "bundle"), "int4") is None
+    assert kv_warning(Bundle.open(tmp_path / "bundle"), "int4") is None
     with_costly_int4_kv(tmp_path / "bundle", 0.36)
-    assert "0.36 nats, and 0.3 with int8" in str(int4_kv_warning(Bundle.open(tmp_path / "bundle"), "int4"))
-    assert int4_kv_warning(Bundle.open(tmp_path / "bundle"), "int8") is None
+    assert "0.36 nats, and 0.3 with int8" in str(kv_warning(Bundle.open(tmp_path / "bundle"), "int4"))
+    assert kv_warning(Bundle.open(tmp_path / "bundle"), "int8") is None

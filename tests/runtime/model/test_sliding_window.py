@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegen.bundle.manifest import CacheClass, KVDtype, KVLayer, KVSpec
+from edgegen.bundle.kv_format import KV_FORMATS, KVDtype
+from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
 from edgegen.model.sliding_window import BEHIND, CHUNK, SlidingWindow, bytes_needed, window_step, windows_of
 
 MIB = 1 << 20
@@ -62,12 +63,12 @@ def test_a_slide_copies_little_for_each_token_it_makes_room_for(window: SlidingW
     ],
 )
 def test_steps_are_whole_blocks_of_the_operator(dtype: KVDtype, head_dim: int, l2: int | None, step: int) -> None:
-    assert window_step(dtype, [head_dim], l2, kernels=False) == step
-    assert window_step(dtype, [head_dim], l2, kernels=True) == 256
+    assert window_step(KV_FORMATS[dtype], [head_dim], l2, kernels=False) == step
+    assert window_step(KV_FORMATS[dtype], [head_dim], l2, kernels=True) == 256
 
 
 def test_a_step_suits_all_heads_of_its_class() -> None:
-    assert window_step("int8", [64, 96], MIB, kernels=False) == math.lcm(512, 4 * 341)
+    assert window_step(KV_FORMATS["int8"], [64, 96], MIB, kernels=False) == math.lcm(512, 4 * 341)
 
 
 def test_each_class_with_a_window_has_its_own() -> None:

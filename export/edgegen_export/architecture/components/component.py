@@ -27,8 +27,6 @@ WINDOWS = "1.24.1"
 """Older versions attend to one position more than the sliding window."""
 LINEAR_ATTENTION = "1.25.1"
 """Older versions have no such operator, 1.25.0 among them."""
-INT8_KV = "1.27.0"
-"""Older versions have no int8 KV cache on the CPU; 1.25 and 1.26 load the graphs and then fail."""
 FUSED_EXPERTS = "1.31.0"
 """Older versions dequantize all weights of the used experts in each step, which is ten times as slow."""
 
