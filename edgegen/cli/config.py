@@ -153,7 +153,7 @@ def _bundle(given: dict[str, Any]) -> Bundle | None:
 
 
 def _as_flag(flag: Flag, value: object) -> object:
-    """The value in the flag's sense: ``--no-use-cache`` is on where ``use_cache`` is off, and no keys are no file."""
+    """The value in the flag's sense: ``--no-store`` is on where ``store`` is off, and no keys are no file."""
     if value == () and not flag.multiple:
         return None
     return not value if flag.is_flag and flag.flag_value is False and not flag.secondary_opts else value

@@ -56,8 +56,8 @@ class CacheSlots:
         """
         self._reserve(count, length)
         slot = len(self.sequences)
-        reuse = sequence.params.use_cache and sequence.params.on_hidden is None
-        sequence.kv.cached = sequence.kv.reused = self._fill(slot, sequence) if reuse else self._empty(slot)
+        filled = self._fill(slot, sequence) if sequence.params.on_hidden is None else self._empty(slot)
+        sequence.kv.cached = sequence.kv.reused = filled
         self._seat(sequence)
 
     def allocate_empty(self, sequence: Sequence, count: int, length: int) -> None:
@@ -69,7 +69,7 @@ class CacheSlots:
     def fork(self, source: Sequence, target: Sequence) -> None:
         """Copy the KV cache of ``source`` to ``target``, which has a slot."""
         self._cache.fork(source.kv.slot, target.kv.slot)
-        target.kv.cached, target.kv.verified = source.kv.cached, dict(source.kv.verified)
+        target.kv.cached = source.kv.cached
 
     def free(self, sequence: Sequence) -> None:
         """Free the slot of a sequence that has ended; the last sequence moves there, so that they stay packed."""

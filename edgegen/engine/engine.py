@@ -175,7 +175,7 @@ class Engine:
                 new_ids += update.new_ids
             if sequence.finish is not None or sequence.ids[-1] != proposed:
                 break
-        self._executor.accept(sequence, proposal, taken)
+        self._executor.accept(sequence, taken)
         if proposal:
             sequence.verified(proposal, new_ids)
         return Update(sequence, tuple(new_ids))

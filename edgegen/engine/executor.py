@@ -84,9 +84,6 @@ class BatchExecutor:
         try:
             if isinstance(work, Prefill):
                 return self._run_prefill(work, demand, until)
-            for sequence in work.sequences:
-                if not sequence.params.use_cache:
-                    self._recompute(sequence)
             return self._run_decode(work) if isinstance(work, Decode) else self._run_verify(work)
         finally:
             with self._guard:  # or an interrupt that is meant for this run would hit the next one
@@ -99,10 +96,8 @@ class BatchExecutor:
             if self._running is not None and all(one.finish is not None for one in self._running.sequences):
                 self._runner.switch.interrupt()
 
-    def accept(self, sequence: Sequence, proposal: tuple[int, ...], taken: int) -> None:
-        """Of a sequence's last token and the ``proposal`` after it, keep the first ``taken`` in the KV cache."""
-        if not sequence.params.use_cache and proposal:
-            sequence.kv.verified[sequence.kv.cached] = (proposal, taken)
+    def accept(self, sequence: Sequence, taken: int) -> None:
+        """Of a sequence's last token and the proposal after it, keep the first ``taken`` in the KV cache."""
         sequence.kv.cached += taken
         if sequence.kv.cached % _CHECKPOINT_EVERY < taken:
             self._cache.checkpoint(sequence.kv.slot)
@@ -251,23 +246,6 @@ class BatchExecutor:
             start += self._prefill_chunk
             self._cache.checkpoint(slot)
         return sequence.ids[start:cached]
-
-    def _recompute(self, sequence: Sequence) -> None:
-        """For ``use_cache=False``: leaves in the slot what was there, computed from the ids again.
-
-        In the chunks of the first time, for others differ by rounding: a mode for debugging must not change the output.
-        """
-        kv = sequence.kv
-        kv.cached = 0
-        while kv.cached < len(sequence.ids) - 1:  # the last id is yet to run
-            if not sequence.prefilled:
-                self._prefill(sequence, self._prefill_chunk)
-            elif kv.cached in kv.verified:
-                proposal, taken = kv.verified[kv.cached]
-                self._decode_many(sequence, (sequence.ids[kv.cached], *proposal))
-                kv.cached += taken
-            else:
-                self._decode([sequence])
 
     def _room(self, sequence: Sequence, demand: Demand) -> tuple[int, int]:
         """How many sequences to make room for, and of how many positions."""

@@ -35,7 +35,6 @@ class SequenceParams:
 
     Attributes:
         prompt_length: how many ids the prompt has.
-        use_cache: whether decoding reads the KV cache; otherwise it is recomputed before every token, for debugging.
         answer_start: where the answer starts, if it is before the end of the prompt: an answer that is continued.
         prefix: KV cache of the first ids, saved by an earlier request.
         keep: whether the KV cache is saved when the sequence ends, as ``KVState.kept``.
@@ -50,7 +49,6 @@ class SequenceParams:
     pipeline: LogitsPipeline
     sampler: Sampler
     watch: Watch
-    use_cache: bool = True
     answer_start: int | None = None
     prefix: KVPrefix | None = None
     keep: bool = False
@@ -72,8 +70,6 @@ class KVState:
             checkpoint is made there, for the next prompt.
         pace: of the chunks of the prompt, once the first has run.
         kept: the KV cache saved at the end, if ``SequenceParams.keep``.
-        verified: without ``SequenceParams.use_cache``, the proposals that ran, by the position they started at, and how
-            many of their tokens were kept: they run again in the same chunks.
     """
 
     cached: int = 0
@@ -82,7 +78,6 @@ class KVState:
     diverges_at: int = 0
     pace: PrefillPace | None = None
     kept: KVSnapshot | None = None
-    verified: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict[int, tuple[tuple[int, ...], int]])
 
 
 @dataclass(slots=True, eq=False)

@@ -95,7 +95,7 @@ def _waits(sequence: Sequence, leader: Prefill, shared: int) -> bool:
 def _shared(sequence: Sequence, other: Sequence) -> int:
     """How many ids ``sequence`` can reuse of the prompt of ``other``."""
     params = sequence.params
-    if not params.use_cache or params.prefix is not None or params.on_hidden is not None:
+    if params.prefix is not None or params.on_hidden is not None:
         return 0
     length, most = 0, min(params.prompt_length, other.params.prompt_length)
     step = most  # long prompts are compared by halves: a list is compared faster than its items are

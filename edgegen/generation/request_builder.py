@@ -352,7 +352,6 @@ class RequestBuilder:
             watch=watch,
             prefix=plan.session.prefix_of(plan.ids, bit_exact=self.bit_exact) if plan.session else None,
             keep=plan.session is not None,
-            use_cache=options.use_cache,
             record=recorder.record if recorder else None,
             deadline=plan.deadline,
             limit=plan.limit,
@@ -482,7 +481,6 @@ def _unconditional(plan: _Plan) -> Sequence:
         pipeline=LogitsPipeline(),
         sampler=Sampler(seed=0, do_sample=False),
         watch=lambda ids: None,
-        use_cache=plan.options.use_cache,
     )
     return Sequence(list(plan.negative), params)
 

@@ -114,7 +114,6 @@ class GenerationOverrides(TypedDict, total=False):
     prompt_lookup_num_tokens: int | None
     max_matching_ngram_size: int | None
     num_assistant_tokens: int | None
-    use_cache: bool | None
     context_overflow: ContextOverflow | None
     thinking: bool | None
     reasoning_effort: ReasoningEffort | None
@@ -311,15 +310,6 @@ class GenerationOptions(LogitsSettings):
         "Draft model or multi-token prediction: most tokens of a proposal.",
         ("generate", "chat"),
         default=f"{DEFAULT_ASSISTANT_TOKENS}, with multi-token prediction {DEFAULT_MTP_TOKENS}",
-    )
-    use_cache: bool = option(
-        True,
-        "Speed and memory",
-        Switch(),
-        "Rebuild the KV cache at every step (slow, for debugging).",
-        ("generate", "chat"),
-        note="This is what False asks for.",
-        flag="--no-use-cache",
     )
     context_overflow: ContextOverflow = option(
         "error",

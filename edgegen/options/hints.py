@@ -11,6 +11,7 @@ _HINTS = {
     "force_words_ids": "constrained beam search is not supported: say what the text must be with grammar",
     "penalty_alpha": "contrastive search is not supported: use top_k, or repetition_penalty",
     "dola_layers": "decoding by contrasting layers (DoLa) is not supported: leave it out",
+    "use_cache": "the KV cache is always used, and changes no text: leave it out",
     "assistant_model": "a draft model is loaded with the model: EngineOptions(draft=…), or --draft",
     "n": "several answers are num_return_sequences here",
     "stop": "texts that end the answer are stop_strings here",

@@ -75,7 +75,7 @@ class SpeculationSources:
                 runs_again=self._runs_again(longest),
             )
             proposers.append(drafted)
-        if self.head is not None and options.use_cache:
+        if self.head is not None:
             longest = options.num_assistant_tokens or DEFAULT_MTP_TOKENS
             runs_again = self._runs_again(longest)
             of_head = _of_head(self.head, pipeline, sampler, prompt_length, longest, runs_again=runs_again)

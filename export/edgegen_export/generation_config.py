@@ -31,7 +31,7 @@ _WITHOUT_EFFECT = frozenset(
     """
     _from_model_config bos_token_id cache_implementation decoder_start_token_id output_attentions
     output_hidden_states output_logits output_scores pad_token_id return_dict_in_generate transformers_version
-    trust_remote_code
+    trust_remote_code use_cache
     """.split()
 )
 

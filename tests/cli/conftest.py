@@ -16,6 +16,7 @@ from tests.systems import lend
 Done = subprocess.CompletedProcess[bytes]
 Edgegen = Callable[..., Done]
 COMMAND = [sys.executable, "-m", "edgegen"]
+SLOW_COMMAND = [sys.executable, "-m", "tests.cli.slow_command"]
 SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
 

@@ -17,7 +17,7 @@ from edgegen.cli import run
 from edgegen.cli.repl.line_editor import HISTORY
 from edgegen.generation.session import Session
 from edgegen.llm import LLM
-from tests.cli.conftest import COMMAND, Edgegen
+from tests.cli.conftest import COMMAND, SLOW_COMMAND, Edgegen
 from tests.cli.test_word_wrap import shown
 from tests.root import ROOT
 from tests.waiting import PATIENCE_S
@@ -30,8 +30,7 @@ import pexpect
 pytestmark = pytest.mark.slow
 
 GREEDY = ("--temperature", "0", "-n", "12")
-ENDLESS = ("-n", "480", "--temperature", "0", "--no-use-cache")
-"""An answer that takes long on any machine."""
+LONG = ("-n", "480", "--temperature", "0")
 
 PROMPT = "\x1b[?2004h"
 """prompt_toolkit switches bracketed paste on whenever it begins to read a line."""
@@ -168,7 +167,7 @@ class TestPipe:
 
     def test_ctrl_c_ends_with_130(self, edgegen_home: Path) -> None:
         process = subprocess.Popen(
-            [*COMMAND, "chat", *ENDLESS],
+            [*SLOW_COMMAND, "chat", *LONG],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -187,12 +186,12 @@ class TestPipe:
 class Terminal:
     """``edgegen chat`` at a pseudo-terminal of 24 lines and 80 columns."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, command: list[str] = COMMAND) -> None:
         environment = {**os.environ, **PATHS, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
         environment |= {"VISUAL": "sed -i s/story/song/"}  # an editor that needs no user
-        command, *rest = COMMAND
+        program, *rest = command
         self.child = cast(Any, pexpect).spawn(
-            command,
+            program,
             [*rest, "chat", *arguments],
             env=environment,
             encoding="utf-8",
@@ -226,8 +225,8 @@ def terminal() -> Iterator[type[Terminal]]:
     made = list[Terminal]()
 
     class Kept(Terminal):
-        def __init__(self, *arguments: str) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: str, command: list[str] = COMMAND) -> None:
+            super().__init__(*arguments, command=command)
             made.append(self)
 
     yield Kept
@@ -253,7 +252,7 @@ class TestTerminal:
         assert "+Once upon a time\n" in history.read_text()
 
     def test_ctrl_c_stops_a_turn_and_at_the_prompt_says_how_to_leave(self, terminal: type[Terminal]) -> None:
-        chat = terminal(*ENDLESS)
+        chat = terminal(*LONG, command=SLOW_COMMAND)
         chat.type("Once upon a time")
         chat.expect("\r\n")
         chat.expect(",")  # the answer has begun

@@ -35,10 +35,9 @@ def test_each_source(capsys: Capture, monkeypatch: Set) -> None:
     monkeypatch.setenv("EDGEGEN_TOP_P", "0.5")
     monkeypatch.setenv("EDGEGEN_MIN_P", "0.5")
     monkeypatch.setenv("EDGEGEN_KV", "int8")
-    found = sources(capsys, "generate", "-m", "stories", "--min-p", "0.25", "--no-use-cache")
+    found = sources(capsys, "generate", "-m", "stories", "--min-p", "0.25")
     assert found["--model"] == ("stories", "flag")
     assert found["--min-p"] == (0.25, "flag")
-    assert found["--no-use-cache"] == (True, "flag")
     assert found["--top-p"] == (0.5, "EDGEGEN_TOP_P")
     assert found["--kv"] == ("int8", "EDGEGEN_KV")
     assert found["--temperature"] == (0.6, "bundle")
@@ -68,6 +67,13 @@ def test_values_are_those_that_generate_prints(capsys: Capture, monkeypatch: Set
         name = str(row["variable"]).removeprefix("EDGEGEN_").lower()
         if name in printed:
             assert row["value"] == printed[name], name
+
+
+def test_a_flag_that_switches_off_is_on_where_its_option_is_off(capsys: Capture, monkeypatch: Set) -> None:
+    monkeypatch.setenv("EDGEGEN_NO_AUTOLOAD", "1")
+    found = sources(capsys, "serve", "--no-store")
+    assert found["--no-store"] == (True, "flag")
+    assert found["--no-autoload"] == (True, "EDGEGEN_NO_AUTOLOAD")
 
 
 def test_the_kv_cache_is_the_bundles(capsys: Capture) -> None:

@@ -100,7 +100,7 @@ class TestValues:
 
     def test_an_empty_variable_is_none(self, capsys: Capture, monkeypatch: Set) -> None:
         expected = in_effect(capsys)
-        for name in ("EDGEGEN_KV", "EDGEGEN_SEED", "EDGEGEN_STOP_STRINGS", "EDGEGEN_NO_USE_CACHE"):
+        for name in ("EDGEGEN_KV", "EDGEGEN_SEED", "EDGEGEN_STOP_STRINGS", "EDGEGEN_DO_SAMPLE"):
             monkeypatch.setenv(name, "")
         assert in_effect(capsys) == expected
 
@@ -114,8 +114,6 @@ class TestValues:
             ("LOGIT_BIAS", "42=-1.5,7=2", "logit_bias", {"42": -1.5, "7": 2.0}),
             ("DO_SAMPLE", "0", "do_sample", False),
             ("DO_SAMPLE", "On", "do_sample", True),
-            ("NO_USE_CACHE", "1", "use_cache", False),
-            ("NO_USE_CACHE", "false", "use_cache", True),
             ("EARLY_STOPPING", "never", "early_stopping", "never"),
         ],
     )

@@ -23,7 +23,7 @@ from edgegen.llm import LLM
 from edgegen.model.kernels import describe_kernels
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.table import GENERATION_OPTIONS
-from tests.cli.conftest import COMMAND, Edgegen, feed
+from tests.cli.conftest import COMMAND, SLOW_COMMAND, Edgegen, feed
 from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S, until
 
@@ -238,10 +238,9 @@ def wait_for(process: subprocess.Popen[bytes], count: int) -> bytes:
 @needs_posix("named pipes")
 @pytest.mark.parametrize("mode", ["text", "json"])
 def test_ctrl_c_ends_it_at_once_with_what_it_has_said(int8_bundle: Bundle, mode: str, tmp_path: Path) -> None:
-    """Without the cache a long answer takes long enough to be interrupted anywhere."""
-    options = ["-n", "400", "--no-use-cache", "--eos-token-id", "259"] + ["--json"] * (mode == "json")
+    options = ["-n", "400", "--eos-token-id", "259"] + ["--json"] * (mode == "json")
     os.mkfifo(tmp_path / "prompt")
-    command = [*COMMAND, "generate", "-m", str(int8_bundle.path), "-f", str(tmp_path / "prompt"), *options]
+    command = [*SLOW_COMMAND, "generate", "-m", str(int8_bundle.path), "-f", str(tmp_path / "prompt"), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -319,7 +318,7 @@ class TestInProcess:
             (["--do-sample", "--seed", "9"], {"seed": 9}),
             (["--temperature", "0"], {}),
             (["--no-do-sample"], {}),
-            (["--no-use-cache", "--threads", "1", "--prefill-chunk", "2"], {}),
+            (["--threads", "1", "--prefill-chunk", "2"], {}),
             (["--kv", "float32"], {}),
         ]:
             values: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": [7, 9], **overrides}

@@ -1,4 +1,4 @@
-"""Continuous batching through the public API: transformers' greedy ids alone, in a batch, and without KV cache."""
+"""Continuous batching through the public API: transformers' greedy ids alone and in a batch."""
 
 from pathlib import Path
 
@@ -24,5 +24,5 @@ def test_rows_far_past_their_windows_get_the_ids_of_transformers(family: str, tm
     expected = oracle_of(case, checkpoint).greedy(prompts, NEW)
     streams = [llm.stream(prompt, max_new_tokens=NEW, do_sample=False, eos_token_id=[]) for prompt in prompts]
     assert [[i for chunk in stream for i in chunk.token_ids] for stream in streams] == expected
-    alone = llm.generate(prompts[0], max_new_tokens=8, do_sample=False, eos_token_id=[], use_cache=False)
+    alone = llm.generate(prompts[0], max_new_tokens=8, do_sample=False, eos_token_id=[])
     assert list(alone.token_ids) == expected[0][:8]

@@ -8,20 +8,26 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from edgegen import LLM, EngineOptions, Session
 from edgegen.benchmark.memory_forecast import kv_bytes
 from edgegen.benchmark.memory_plan import plan_memory
 from edgegen.bundle.bundle import Bundle
 from edgegen.constraint import Regex
+from edgegen.evaluation.parity.measure import log_probabilities
 from edgegen.graph.kernel_operators import inexact_operators, with_kernels
 from edgegen.graph.pending_tokens import MOST_PENDING
 from edgegen.model.kernels import kernel_library
+from edgegen.sampling import Candidates
+from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.draft_model import DraftModel
 from tests.export.bundles import prefilled, runner_of
 from tests.families.harness import tokens
 from tests.families.hybrids import CASE, JUDGED, SHARING, BundleOf
+from tests.runtime.engine.beam_reference import transformers_beam_search
 from tests.runtime.models import EOS, VOCAB_SIZE
+from tests.runtime.recomputed import recomputed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
@@ -239,9 +245,8 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"prompt_lookup_num_tokens": 4},
     {"repetition_penalty": 1.3},
     {"guidance_scale": 1.5, "negative_prompt": [1, 2, 3, 4]},
-    {"use_cache": False, "max_new_tokens": 5},
 )
-WHERE_NOTHING_CHANGES = ("prompt_lookup_num_tokens", "use_cache")
+WHERE_NOTHING_CHANGES = ("prompt_lookup_num_tokens",)
 
 
 def answers(llm: LLM, prompt: list[int], way: dict[str, Any]) -> list[tuple[int, ...]]:
@@ -301,12 +306,24 @@ def test_together_as_alone(llm: LLM, alone: LLM) -> None:
     assert found == [ids_of(alone, prompt, 20) for prompt in prompts]
 
 
-@pytest.mark.parametrize(
-    "options", [{"num_beams": 3}, {"num_return_sequences": 2, "do_sample": True, "seed": 1}], ids=str
-)
-def test_beams_and_answers_copy_states(llm: LLM, options: dict[str, Any]) -> None:
-    prompt = tokens(CASE, 20, seed=3)
-    assert ids_of(llm, prompt, 16, **options) == ids_of(llm, prompt, 16, use_cache=False, **options)
+def test_beams_copy_states(bundle: Bundle, llm: LLM) -> None:
+    prompt, runner = tokens(CASE, 20, seed=3), runner_of(bundle, kv="int8")
+
+    def log_probs(ids: tuple[int, ...]) -> NDArray[np.float32]:
+        logits = recomputed(runner, [*prompt, *ids], len(prompt), 8)
+        return log_probabilities(logits).astype(np.float32)
+
+    assert ids_of(llm, prompt, 16, num_beams=3) == transformers_beam_search(log_probs, 3, 16)[0][0]
+
+
+def test_answers_copy_states(bundle: Bundle, llm: LLM) -> None:
+    prompt, runner = tokens(CASE, 20, seed=3), runner_of(bundle, kv="int8")
+    options: dict[str, Any] = {"num_return_sequences": 2, "do_sample": True, "top_k": 0, "seed": 1}
+    for n, found in enumerate(answers(llm, prompt, options)):
+        ids, sampler = list(prompt), Sampler(seed=1 + (n << 64), do_sample=True)
+        while len(ids) < len(prompt) + len(found):
+            ids.append(sampler.sample(Candidates(recomputed(runner, ids, len(prompt), 8)), len(ids)))
+        assert found == tuple(ids[len(prompt) :])
 
 
 def test_a_session_goes_on_from_its_file(bundle: Bundle, alone: LLM, tmp_path: Path) -> None:

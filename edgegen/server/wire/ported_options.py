@@ -1,4 +1,4 @@
-"""Options that clients of llama-server, vLLM and ollama send on OpenAI's routes: taken, without effect, or refused."""
+"""Options that clients of other servers and libraries send on OpenAI's routes: taken, without effect, or refused."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -38,6 +38,7 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "use_beam_search": ((False,), "ask for beams with num_beams"),
     "prompt_logprobs": ((0,), "/v1/completions gives them with echo and logprobs"),
     "truncate_prompt_tokens": ((), "a chat's oldest messages are left out with context_overflow: drop_oldest"),
+    "use_cache": ((True,), "the KV cache is always used, and changes no text: leave it out"),
     "lora": (([],), "an adapter is a model of its own, kept by `edgegen export --keep-adapter`: name it as model"),
 }
 """Not supported, but for values that ask for nothing: what to do."""

@@ -83,7 +83,6 @@ _READ_HERE = ("grammar", "negative_prompt")
 _SAID = {
     "logprobs": "The log-probability of each token, as the model gives it, before any sampling option.",
     "top_logprobs": "Log-probabilities of so many alternatives at each position; it asks for logprobs.",
-    "use_cache": "False rebuilds the KV cache at every step: slow, for debugging.",
     "grammar": "A Lark or GBNF grammar that the text must keep to.",
     "response_format": "What the text must be: free text, JSON, or what a JSON Schema says.",
 }

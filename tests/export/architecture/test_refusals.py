@@ -574,7 +574,12 @@ def test_vocabulary_and_merges_that_do_not_fit_are_refused(checkpoint: Path, voc
 def test_settings_that_are_not_honoured_are_said(checkpoint: Path, tmp_path: Path) -> None:
     heard = Listener()
     edit_json(
-        checkpoint / "generation_config.json", num_beam_groups=2, penalty_alpha=0.6, epsilon_cutoff=0.0, top_k=None
+        checkpoint / "generation_config.json",
+        num_beam_groups=2,
+        penalty_alpha=0.6,
+        epsilon_cutoff=0.0,
+        top_k=None,
+        use_cache=True,
     )
     export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme="fp32"), progress=heard)
     said = [text for text in heard.warnings if "not honoured" in text]

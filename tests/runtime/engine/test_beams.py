@@ -73,7 +73,6 @@ def assert_same(result: GenerationResult, expected: Answers) -> None:
     beams=st.integers(2, 6),
     new=st.integers(1, 20),
     eos=st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=40, unique=True),
-    use_cache=st.booleans(),
 )
 def test_each_beam_has_the_keys_and_values_of_its_own_text(
     tmp_path_factory: pytest.TempPathFactory,
@@ -82,7 +81,6 @@ def test_each_beam_has_the_keys_and_values_of_its_own_text(
     beams: int,
     new: int,
     eos: list[int],
-    use_cache: bool,
 ) -> None:
     graphs = RandomGraphs(seed)
     llm = fake_llm(tmp_path_factory.mktemp("fake") / "fake", graphs)
@@ -96,7 +94,6 @@ def test_each_beam_has_the_keys_and_values_of_its_own_text(
             num_return_sequences=beams,
             max_new_tokens=new,
             eos_token_id=eos,
-            use_cache=use_cache,
         )
         assert_same(result, expected)
 

@@ -37,9 +37,9 @@ class WatchedRunner(InPlaceRunner):
         return self.cache
 
 
-def sequence(prompt: list[int], new: int = 5, *, use_cache: bool = True) -> Sequence:
+def sequence(prompt: list[int], new: int = 5) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None)
     return Sequence(list(prompt), params)
 
 
@@ -149,14 +149,6 @@ def test_without_a_budget_a_text_is_forgotten_when_its_place_is_needed() -> None
     assert [row.kv.reused for row in rows] == [0, 38, 0, 0]
 
 
-def test_without_the_cache_nothing_is_taken_over() -> None:
-    engine = engine_of(FakeGraphs(digest_of))
-    rows = [sequence(random_ids(30), use_cache=False) for _ in range(2)]
-    for row in rows:
-        answer(engine, row)
-    assert rows[1].kv.reused == 0
-
-
 def test_texts_whose_place_is_needed_are_kept_elsewhere_up_to_the_budget() -> None:
     engine = engine_of(FakeGraphs(digest_of), prefix_budget=200 * POSITION)
     texts = [random_ids(80, seed=n) for n in range(4)]
@@ -191,7 +183,7 @@ def test_whatever_joins_leaves_and_is_cancelled_each_gets_its_own(data: st.DataO
     for n, (shared, own, new, priority) in enumerate(requests):
         source = data.draw(st.sampled_from([stem, *(row.ids for row in rows)]))
         prompt = [*source[:shared], *random_ids(own, seed=n)]
-        row = sequence(prompt, new, use_cache=data.draw(st.booleans()) or n % 3 > 0)
+        row = sequence(prompt, new)
         group = SequenceGroup([row])
         group.priority = priority
         rows.append(row)

@@ -17,9 +17,9 @@ from edgegen.system import Deadline
 from tests.runtime.models import FakeGraphs, NextId, digest_of, fake_runner, random_ids
 
 
-def sequence(prompt: list[int], new: int = 5, *, use_cache: bool = True) -> Sequence:
+def sequence(prompt: list[int], new: int = 5) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None)
     return Sequence(list(prompt), params)
 
 
@@ -47,15 +47,12 @@ def finish(engine: Engine, *groups: SequenceGroup) -> None:
     prompts=st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=30), min_size=1, max_size=5),
     chunk=st.integers(2, 12),
     new=st.integers(1, 90),
-    use_cache=st.booleans(),
     together=st.booleans(),
 )
-def test_requests_and_rows_do_not_mix(
-    prompts: list[list[int]], chunk: int, new: int, use_cache: bool, together: bool
-) -> None:
+def test_requests_and_rows_do_not_mix(prompts: list[list[int]], chunk: int, new: int, together: bool) -> None:
     engine = engine_of(FakeGraphs(digest_of), chunk)
     lengths = [1 + (new + 7 * n) % 23 for n in range(len(prompts))]
-    sequences = [sequence(p, n, use_cache=use_cache) for p, n in zip(prompts, lengths, strict=True)]
+    sequences = [sequence(p, n) for p, n in zip(prompts, lengths, strict=True)]
     groups = [SequenceGroup(sequences)] if together else [SequenceGroup([one]) for one in sequences]
     for group in groups:
         engine.add(group)

@@ -13,9 +13,9 @@ from edgegen.sampling.sampler import Sampler
 from tests.runtime.models import FailAt, FakeGraphs, digest_of, fake_runner, random_ids
 
 
-def sequence(prompt: list[int], *, use_cache: bool = True) -> Sequence:
+def sequence(prompt: list[int]) -> Sequence:
     greedy = Sampler(seed=0, do_sample=False)
-    params = SequenceParams(len(prompt), 20, LogitsPipeline(), greedy, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), 20, LogitsPipeline(), greedy, lambda ids: None)
     return Sequence(list(prompt), params)
 
 
@@ -83,7 +83,7 @@ def test_of_a_proposal_only_what_is_accepted_stays(graphs: FakeGraphs) -> None:
     logits = executor.run(work, demand)[row]
     assert [best(position) for position in logits[:2]] == [right, digest_of([*row.ids, right])]
     assert row.kv.cached == 6
-    executor.accept(row, work.proposal, 2)
+    executor.accept(row, 2)
     assert row.kv.cached == 8
     row.ids += [right, digest_of([*row.ids, right])]
     assert best(executor.run(Decode((), (row,)), demand)[row]) == digest_of(row.ids)
@@ -149,62 +149,3 @@ def test_without_a_budget_anything_fits(graphs: FakeGraphs) -> None:
     limited = BatchExecutor(fake_runner(graphs), 8, kv_budget=executor_of(graphs).bytes_for(2, 100))
     assert limited.fits(2, 100)
     assert not limited.fits(2, 101)
-
-
-def chunks(executor: BatchExecutor, graphs: FakeGraphs, row: Sequence) -> list[tuple[str, int]]:
-    """Return the runs of one decode step of ``row``."""
-    graphs.runs.clear()
-    assert best(executor.run(Decode((), (row,)), demand)[row]) == digest_of(row.ids)
-    return [(str(phase), tokens) for phase, tokens in graphs.runs]
-
-
-def extend(row: Sequence, count: int) -> None:
-    """Append the tokens that the model would choose."""
-    for _ in range(count):
-        row.ids.append(digest_of(row.ids))
-
-
-def verify(executor: BatchExecutor, row: Sequence, proposal: tuple[int, ...], taken: int) -> None:
-    work = Verify(SequenceGroup([row]), row, proposal)
-    executor.run(work, demand)
-    executor.accept(row, proposal, taken)
-    extend(row, taken)
-
-
-class TestWithoutTheCache:
-    """Each step computes everything again, in the chunks in which it was first computed."""
-
-    def test_a_prompt_comes_in_chunks_and_an_answer_token_by_token(self, graphs: FakeGraphs) -> None:
-        executor, row = executor_of(graphs, chunk=4), sequence(random_ids(6), use_cache=False)
-        prefill(executor, row)
-        prompt = [("prefill", 4), ("prefill", 2)]
-        for answer in range(3):
-            assert chunks(executor, graphs, row) == [*prompt, *[("decode", 1)] * (answer + 1)]
-            extend(row, 1)
-
-    def test_a_proposal_runs_again_with_what_was_rejected_of_it(self, graphs: FakeGraphs) -> None:
-        executor, row = executor_of(graphs), sequence(random_ids(10), use_cache=False)
-        prefill(executor, row)
-        verify(executor, row, (digest_of(row.ids), 3, 3), 2)
-        assert chunks(executor, graphs, row) == [("prefill", 8), ("prefill", 2), ("decode", 4), ("decode", 1)]
-
-    def test_a_fork_has_the_chunks_of_its_source_and_goes_its_own_way(self, graphs: FakeGraphs) -> None:
-        executor = executor_of(graphs)
-        source, target = (sequence(random_ids(6), use_cache=False) for _ in range(2))
-        prefill(executor, source, target)
-        verify(executor, source, (digest_of(source.ids),), 2)
-        executor.fork(source, target)
-        target.ids = list(source.ids)
-        verify(executor, target, (digest_of(target.ids),), 2)
-        assert chunks(executor, graphs, source) == [("prefill", 6), ("decode", 2), ("decode", 1)]
-        assert chunks(executor, graphs, target) == [("prefill", 6), ("decode", 2), ("decode", 2), ("decode", 1)]
-
-    def test_a_step_that_failed_amid_it_computes_everything_the_next_time(self, graphs: FakeGraphs) -> None:
-        executor, row = executor_of(graphs), sequence(random_ids(6), use_cache=False)
-        prefill(executor, row)
-        executor.run(Decode((), (row,)), demand)
-        extend(row, 1)
-        graphs.after_run = FailAt(2, RuntimeError("the graph failed"))
-        with pytest.raises(RuntimeError, match="the graph failed"):
-            executor.run(Decode((), (row,)), demand)
-        assert chunks(executor, graphs, row) == [("prefill", 6), ("decode", 1), ("decode", 1)]

@@ -62,7 +62,6 @@ def test_a_deadline_ends_both_sequences(llm: LLM) -> None:
     negative=st.none() | st.lists(st.integers(0, 255), min_size=1, max_size=25),
     scale=st.sampled_from([0.0, 0.5, 1.5, 3.0]),
     new=st.integers(1, 10),
-    use_cache=st.booleans(),
 )
 def test_both_prompts_go_on_with_the_same_answer(
     tmp_path_factory: pytest.TempPathFactory,
@@ -71,13 +70,12 @@ def test_both_prompts_go_on_with_the_same_answer(
     negative: list[int] | None,
     scale: float,
     new: int,
-    use_cache: bool,
 ) -> None:
     graphs = RandomGraphs(seed)
     llm = fake_llm(tmp_path_factory.mktemp("fake") / "fake", graphs)
     options: dict[str, Any] = {"max_new_tokens": new, "guidance_scale": scale, "negative_prompt": negative}
     expected = guided(graphs, prompt, negative or prompt[-1:], scale, new)
-    assert llm.generate(prompt, use_cache=use_cache, **options).token_ids == expected
+    assert llm.generate(prompt, **options).token_ids == expected
 
 
 def test_several_answers_are_guided_each_by_itself_and_each_prompt_is_computed_once(

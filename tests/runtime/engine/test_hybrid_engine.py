@@ -260,14 +260,6 @@ def test_after_proposals_there_are_checkpoints_too() -> None:
     assert sum(tokens for phase, tokens in graphs.runs if phase == "prefill") <= 10 + 30 + 256
 
 
-@pytest.mark.parametrize("pending", [0, 4])
-def test_without_the_cache_everything_is_done_again(pending: int) -> None:
-    ids = random_ids(100)
-    row = sequence(ids, 20, Proposals(digest_of, 5, 2), use_cache=False)
-    finish(hybrid_engine(HybridGraphs(digest_of, pending)), SequenceGroup([row]))
-    assert row.generated == answer_to(ids, 20)
-
-
 def test_rows_with_the_same_prompt_begin_where_it_begins() -> None:
     ids = random_ids(150)
     first = sequence(ids, 60)

@@ -48,7 +48,7 @@ OPTIONS = (
     GenerationOptions(max_new_tokens=7, guidance_scale=1.5, negative_prompt="Tom"),
     GenerationOptions(max_new_tokens=20, grammar='start: "The name of the little dog was " /[A-Z][a-z]{2,5}/'),
     GenerationOptions(max_new_tokens=9, do_sample=True, mirostat=2, seed=5),
-    GenerationOptions(max_new_tokens=4, use_cache=False),
+    GenerationOptions(max_new_tokens=4),
 )
 
 Ids = list[tuple[int, ...]]

@@ -86,11 +86,9 @@ class Proposals:
         pass
 
 
-def sequence(
-    prompt: list[int], new: int, *proposers: Proposer, source: Sequence | None = None, use_cache: bool = True
-) -> Sequence:
+def sequence(prompt: list[int], new: int, *proposers: Proposer, source: Sequence | None = None) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None)
     return Sequence(list(prompt), params, source, proposers)
 
 
@@ -166,13 +164,6 @@ def test_what_was_proposed_in_vain_is_taken_back(count: int, right: int, prompt:
     row = sequence(ids, 300, Proposals(digest_of, count, right))
     finish(Engine(WindowedRunner(WindowedGraphs(digest_of)), 128), SequenceGroup([row]))
     assert row.generated == answer_to(ids, 300)
-
-
-def test_without_the_cache_everything_is_done_again() -> None:
-    ids = random_ids(250)
-    row = sequence(ids, 30, use_cache=False)
-    finish(Engine(WindowedRunner(WindowedGraphs(digest_of)), 128), SequenceGroup([row]))
-    assert row.generated == answer_to(ids, 30)
 
 
 def test_rows_with_the_same_prompt_begin_where_it_begins() -> None:

@@ -48,15 +48,14 @@ def drawn(graphs: RandomGraphs, seed: int, number: int, count: int, eos: tuple[i
     count=st.integers(1, 7),
     new=st.integers(1, 12),
     eos=st.lists(st.integers(0, 255), max_size=60).map(tuple),
-    use_cache=st.booleans(),
 )
 def test_each_answer_is_what_its_own_seed_draws_however_many_there_are(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, new: int, eos: tuple[int, ...], use_cache: bool
+    tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, new: int, eos: tuple[int, ...]
 ) -> None:
     graphs = RandomGraphs(seed % 1000)
     llm = fake_llm(tmp_path_factory.mktemp("fake") / "fake", graphs)
     options: dict[str, Any] = {"max_new_tokens": new, "eos_token_id": eos, "seed": seed, "top_k": 0}
-    result = llm.generate(PROMPT, num_return_sequences=count, use_cache=use_cache, **options)
+    result = llm.generate(PROMPT, num_return_sequences=count, **options)
     expected = [drawn(graphs, seed, number, new, eos) for number in range(count)]
     assert [choice.token_ids for choice in result.choices] == expected
     assert {choice.seed for choice in result.choices} == {seed}
@@ -172,7 +171,7 @@ def test_a_real_models_answers_are_those_of_its_seed(bundle: Bundle, new: int) -
     llm = LLM.load(bundle.path, options=EngineOptions(threads=1, prefill_chunk=16))
     options: dict[str, Any] = {"seed": 11, "temperature": 1.5, "max_new_tokens": new, "eos_token_id": ()}
     five = llm.generate(PROMPT, num_return_sequences=5, **options).choices
-    two = llm.generate(PROMPT, num_return_sequences=2, use_cache=False, **options).choices
+    two = llm.generate(PROMPT, num_return_sequences=2, **options).choices
     assert [one.token_ids for one in five[:2]] == [one.token_ids for one in two]
     assert five[0].token_ids == llm.generate(PROMPT, **options).token_ids
     assert len({one.token_ids for one in five}) > 1

@@ -48,13 +48,13 @@ def test_greedy_with_penalties_and_stop_strings_holds_as_well(llm: LLM) -> None:
     assert cut.matched == "-"
 
 
-def test_the_same_seed_gives_the_same_ids_streamed_or_not_cached_or_not(llm: LLM) -> None:
+def test_the_same_seed_gives_the_same_ids_streamed_or_not(llm: LLM) -> None:
     options: Any = {"response_format": FORMAT, "seed": 7, "max_new_tokens": 200}
     whole = llm.generate("Zoë", **options)
     with llm.stream("Zoë", **options) as stream:
         streamed = "".join(chunk.text for chunk in stream)
     assert streamed == whole.text
-    assert llm.generate("Zoë", use_cache=False, **options).token_ids == whole.token_ids
+    assert llm.generate("Zoë", **options).token_ids == whole.token_ids
 
 
 def test_a_lark_grammar_and_a_choice(llm: LLM) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.engine.engine import Engine
 from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.llm import LLM
@@ -21,6 +22,7 @@ from edgegen.options.engine import EngineOptions
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from tests.runtime.models import random_ids
+from tests.runtime.recomputed import recomputed
 
 PROMPT = random_ids(75)
 GREEDY: dict[str, Any] = {"max_new_tokens": 40, "eos_token_id": ()}
@@ -32,35 +34,24 @@ def ids(llm: LLM, choice: dict[str, Any], prompt: list[int] = PROMPT) -> tuple[i
     return llm.generate(prompt, **choice).token_ids
 
 
-@CHOICES
-def test_without_the_cache_the_ids_are_the_same(llm: LLM, choice: dict[str, Any]) -> None:
-    with_cache = ids(llm, choice)
-    assert len(set(with_cache)) > (20 if choice is SAMPLED else 1)  # it says something
-    assert ids(llm, {**choice, "use_cache": False}) == with_cache
-
-
-def logits_of_steps(bundle: Bundle, *, use_cache: bool) -> list[Logits]:
-    """Return the logits that each of 25 greedy ids was chosen from."""
+@pytest.mark.parametrize("kv", ["float32", "int8"])
+def test_each_step_has_the_logits_that_its_ids_give_without_a_cache(bundle: Bundle, kv: KVDtype) -> None:
     seen: list[Logits] = []
 
     def see(candidates: Candidates, context: LogitsContext) -> Candidates:
         seen.append(candidates.logits.copy())
         return candidates
 
-    greedy = Sampler(seed=0, do_sample=False)
-    params = SequenceParams(len(PROMPT), 25, LogitsPipeline([see]), greedy, lambda ids: None, use_cache)
-    one = Sequence(list(PROMPT), params)
-    engine = Engine(open_runner(bundle, EngineOptions(threads=1)), prefill_chunk=32)
+    sampler = Sampler(seed=7, do_sample=True)
+    one = Sequence(list(PROMPT), SequenceParams(len(PROMPT), 25, LogitsPipeline([see]), sampler, lambda ids: None))
+    runner = open_runner(bundle, EngineOptions(threads=1, kv=kv))
+    engine = Engine(runner, prefill_chunk=32)
     engine.add(SequenceGroup([one]))
     while one.finish is None:
         engine.step()
-    return seen
-
-
-def test_without_the_cache_the_logits_are_the_same_bits(bundle: Bundle) -> None:
-    with_cache, without = (logits_of_steps(bundle, use_cache=use_cache) for use_cache in (True, False))
-    assert len(with_cache) == 25
-    assert np.array_equal(np.array(with_cache), np.array(without))
+    assert len(set(one.generated)) > 20  # it says something
+    anew = [recomputed(runner, one.ids[: len(PROMPT) + n], len(PROMPT), 32) for n in range(25)]
+    np.testing.assert_array_equal(np.array(seen), np.array(anew))
 
 
 @CHOICES
@@ -83,7 +74,6 @@ def test_int8_keys_and_values_go_on_alike_however_they_came_about(bundle: Bundle
     first, *others = (LLM.load(bundle.path, options=option) for option in options)
     expected = ids(first, choice)
     assert [ids(llm, choice) for llm in others] == [expected] * 2
-    assert ids(first, {**choice, "use_cache": False}) == expected
 
 
 class TestSeeds:

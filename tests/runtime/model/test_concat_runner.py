@@ -23,9 +23,9 @@ def graphs() -> ToyGraphs:
     return ToyGraphs(WEIGHTS)
 
 
-def sequence(prompt: list[int], new: int, *, use_cache: bool = True) -> Sequence:
+def sequence(prompt: list[int], new: int) -> Sequence:
     sampler = Sampler(seed=0, do_sample=False)
-    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None, use_cache)
+    params = SequenceParams(len(prompt), new, LogitsPipeline(), sampler, lambda ids: None)
     return Sequence(list(prompt), params)
 
 
@@ -41,11 +41,11 @@ PROMPT = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20)
 
 
 @settings(deadline=None, max_examples=25)
-@given(prompts=st.lists(PROMPT, min_size=1, max_size=4), chunk=st.integers(2, 9), use_cache=st.booleans())
-def test_rows_of_a_group_get_what_each_would_get_alone(prompts: list[list[int]], chunk: int, use_cache: bool) -> None:
+@given(prompts=st.lists(PROMPT, min_size=1, max_size=4), chunk=st.integers(2, 9))
+def test_rows_of_a_group_get_what_each_would_get_alone(prompts: list[list[int]], chunk: int) -> None:
     engine = Engine(ConcatRunner(GRAPHS, toy_variant(), VOCABULARY, POSITIONS), prefill_chunk=chunk)
     lengths = [1 + (5 * n) % 11 for n in range(len(prompts))]
-    group = SequenceGroup([sequence(p, n, use_cache=use_cache) for p, n in zip(prompts, lengths, strict=True)])
+    group = SequenceGroup([sequence(p, n) for p, n in zip(prompts, lengths, strict=True)])
     engine.add(group)
     while not group.finished:
         engine.step()

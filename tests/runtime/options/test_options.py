@@ -26,7 +26,7 @@ def test_any_sampling_option_implies_sampling(option: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [{}, {"max_new_tokens": 3}, {"seed": None}, {"stop_strings": "x"}, {"use_cache": False}]
+    "option", [{}, {"max_new_tokens": 3}, {"seed": None}, {"stop_strings": "x"}, {"logprobs": True}]
 )
 def test_options_other_than_sampling_leave_sampling_as_it_is(option: dict[str, Any]) -> None:
     assert not DEFAULTS.override(option).do_sample
@@ -72,7 +72,7 @@ def test_everything_wrong_is_told_at_once() -> None:
         "seed": True,
         "eos_token_id": [3, "x", -1],
         "stop_strings": ["ok", 5, ""],
-        "use_cache": 1,
+        "thinking": 1,
     }
     with pytest.raises(OptionError) as caught:
         DEFAULTS.override(wrong)
@@ -184,6 +184,7 @@ def test_mirostat_takes_the_place_of_what_cuts_off() -> None:
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
+        ("use_cache", "the KV cache is always used, and changes no text: leave it out"),
         ("num_beam_groups", "diverse beam search is not supported: use num_beams, or num_return_sequences"),
         ("diversity_penalty", "diverse beam search is not supported"),
         ("constraints", "constrained beam search is not supported: say what the text must be with grammar"),

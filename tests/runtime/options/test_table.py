@@ -32,7 +32,7 @@ BASES: list[GenerationOptions] = [
     GenerationOptions(),
     GenerationOptions(temperature=0.7, top_k=5, seed=3, max_length=30, max_time=1.5),
     GenerationOptions(stop_strings=("x",), stop_token_ids=(4,), stop_regex="a", eos_token_id=(), logprobs=True),
-    GenerationOptions(num_beams=3, length_penalty=0.5, early_stopping="never", use_cache=False, priority=4),
+    GenerationOptions(num_beams=3, length_penalty=0.5, early_stopping="never", priority=4),
     GenerationOptions(logit_bias={5: 1.0}, guidance_scale=2.0, negative_prompt="no", response_format={"type": "text"}),
     GenerationOptions(prompt_lookup_num_tokens=4, max_matching_ngram_size=3, mirostat_tau=2.0, penalty_last_n=9),
 ]

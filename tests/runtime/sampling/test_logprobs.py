@@ -75,7 +75,6 @@ def test_of_what_is_no_number_there_are_none(wrong: float) -> None:
         {"seed": 2, "top_k": 2, "logit_bias": {70: 50.0}},
         {"do_sample": False, "suppress_tokens": [*range(200)], "repetition_penalty": 3.0},
         {"seed": 2, "num_return_sequences": 3, "stop_strings": ["a", "b", "c"], "eos_token_id": [*range(30)]},
-        {"seed": 2, "use_cache": False},
     ],
     ids=str,
 )

@@ -438,6 +438,14 @@ def test_ported_options_have_their_effect(client: TestClient) -> None:
     assert "timings" not in plain
 
 
+def test_the_kv_cache_cannot_be_left_unused(client: TestClient) -> None:
+    asked = {"prompt": "a", "max_tokens": 1}
+    post(client, "/v1/completions", {**asked, "use_cache": True})
+    error = post(client, "/v1/completions", {**asked, "use_cache": False}, 400)["error"]
+    assert error["param"] == "use_cache"
+    assert "the KV cache is always used" in error["message"]
+
+
 # ---------------------------------------------------------------- fill in the middle
 
 

@@ -73,12 +73,10 @@ class Watched:
         return StopMatch("stop", ids[-1], "eos_token_id") if ids[-1] in self.ends else None
 
 
-def row(
-    proposer: Proposer | None, new: int = 20, *, seed: int = 5, use_cache: bool = True, ends: Ids[int] = ()
-) -> Sequence:
+def row(proposer: Proposer | None, new: int = 20, *, seed: int = 5, ends: Ids[int] = ()) -> Sequence:
     """Tokens drawn, so that each position's own random number matters."""
     sampler, watch = Sampler(seed=seed, do_sample=True), Watched(frozenset(ends)).watch
-    params = SequenceParams(len(PROMPT), new, LogitsPipeline(), sampler, watch, use_cache)
+    params = SequenceParams(len(PROMPT), new, LogitsPipeline(), sampler, watch)
     return Sequence(list(PROMPT), params, proposers=() if proposer is None else (proposer,))
 
 
@@ -115,12 +113,11 @@ def right(answer: list[int], most: int) -> Callable[[list[int]], list[int]]:
     new=st.integers(1, 40),
     lengths=st.lists(st.integers(0, 25), min_size=1, max_size=9),
     truths=st.lists(st.integers(0, 25), min_size=1, max_size=9),
-    use_cache=st.booleans(),
     always_accepted=st.booleans(),
     ends=st.lists(st.integers(0, 255), max_size=20),
 )
 def test_whatever_is_proposed_the_ids_are_the_same(
-    seed: int, new: int, lengths: list[int], truths: list[int], use_cache: bool, always_accepted: bool, ends: list[int]
+    seed: int, new: int, lengths: list[int], truths: list[int], always_accepted: bool, ends: list[int]
 ) -> None:
     """At each length of the text another number of proposed tokens, of which another number of the first are right."""
     graphs = RandomGraphs(seed)
@@ -132,14 +129,13 @@ def test_whatever_is_proposed_the_ids_are_the_same(
         count, truth = lengths[at % len(lengths)], truths[at % len(truths)]
         return [token if k < truth else (token + 1) % 256 for k, token in enumerate((answer[at:] + [0] * 30)[:count])]
 
-    one = row(Script(propose, always_accepted), new, use_cache=use_cache, ends=ends)
+    one = row(Script(propose, always_accepted), new, ends=ends)
     updates = run(engine_of(graphs), SequenceGroup([one]))
     assert one.generated == answer[:stop]
     assert [token for update in updates for token in update.new_ids] == answer[:stop]
     assert one.finish is not None
     assert one.finish.reason == ("stop" if answer[stop - 1] in ends else "length")
-    if use_cache:
-        assert sum(phase == "decode" for phase, _ in graphs.runs) <= stop - 1
+    assert sum(phase == "decode" for phase, _ in graphs.runs) <= stop - 1
 
 
 def test_what_is_right_saves_runs_and_what_is_wrong_costs_none() -> None:
@@ -195,7 +191,6 @@ class BatchScript(Script):
     lengths=st.lists(st.integers(0, 6), min_size=1, max_size=9),
     truths=st.lists(st.integers(0, 6), min_size=1, max_size=9),
     ends=st.lists(st.integers(0, 255), max_size=10),
-    use_cache=st.booleans(),
 )
 def test_sequences_of_a_batch_are_as_alone(
     seed: int,
@@ -203,7 +198,6 @@ def test_sequences_of_a_batch_are_as_alone(
     lengths: list[int],
     truths: list[int],
     ends: list[int],
-    use_cache: bool,
 ) -> None:
     """Each has its own seed and length, and joins after some steps; they end when they do."""
     graphs = RandomGraphs(seed)
@@ -219,7 +213,7 @@ def test_sequences_of_a_batch_are_as_alone(
             count, truth = lengths[(at + number) % len(lengths)], truths[at % len(truths)]
             return [one if k < truth else (one + 1) % 256 for k, one in enumerate((answer[at:] + [0] * 9)[:count])]
 
-        rows.append(row(BatchScript(propose), new, seed=number, ends=ends, use_cache=use_cache))
+        rows.append(row(BatchScript(propose), new, seed=number, ends=ends))
     waiting, steps = [(joins, SequenceGroup([one])) for (_, joins), one in zip(news, rows, strict=True)], 0
     while waiting or not engine.idle:
         for joins, group in [pair for pair in waiting if pair[0] <= steps]:
@@ -273,19 +267,18 @@ def test_what_is_certain_comes_before_guesses_and_guesses_only_alone() -> None:
     period=st.integers(1, 30),
     slips=st.sets(st.integers(0, 59), max_size=8),
     longest=st.integers(1, 20),
-    use_cache=st.booleans(),
 )
 def test_with_lookup_the_ids_are_the_same_and_repetition_is_sooner(
-    seed: int, period: int, slips: set[int], longest: int, use_cache: bool
+    seed: int, period: int, slips: set[int], longest: int
 ) -> None:
     """A text that goes round, but for some slips."""
     cycle = random_ids(period, seed)
     text = [cycle[at % period] if at not in slips else (seed + at) % 256 for at in range(60)]
     graphs = FakeGraphs(lambda ids: text[len(ids) - len(PROMPT)])
-    one = row(NGramProposer(longest, 4), 60, use_cache=use_cache)
+    one = row(NGramProposer(longest, 4), 60)
     run(engine_of(graphs), SequenceGroup([one]))
     assert one.generated == text
-    if period < 10 and not slips and longest > 3 and use_cache:
+    if period < 10 and not slips and longest > 3:
         assert sum(phase == "decode" for phase, _ in graphs.runs) < 35
 
 
@@ -297,27 +290,6 @@ def test_a_proposal_is_cut_to_what_is_left_and_to_the_longest() -> None:
     assert one.generated == answer
     # The prompt gives the first, a run of 1 + 8 the next nine: proposals are no longer than a chunk.
     assert graphs.runs[3:] == [("decode", 9)] * 4 + [("decode", 3)]
-
-
-def test_without_the_cache_the_very_same_pieces_are_run_again() -> None:
-    """Rejected proposals as well: in a batch of other length the same token may get other bits."""
-    graphs = RandomGraphs()
-    answer = answer_of(graphs, 12)
-
-    def propose(ids: list[int]) -> list[int]:
-        at = len(ids) - len(PROMPT)
-        return {1: [*answer[1:4], 0, 0], 5: [], 6: [3], 7: answer[7:9]}.get(at, [])
-
-    one = row(Script(propose), 12)
-    run(engine_of(graphs), SequenceGroup([one]))
-    pieces = list(graphs.runs)
-    graphs.runs.clear()
-    again = row(Script(propose), 12, use_cache=False)
-    run(engine_of(graphs), SequenceGroup([again]))
-    assert again.generated == one.generated == answer
-    assert pieces[3:] == [("decode", count) for count in (6, 1, 2, 3, 1, 1)]
-    # Each step runs all the pieces before it once more, and then its own.
-    assert graphs.runs == pieces[:3] + [piece for end in range(4, len(pieces) + 1) for piece in pieces[:end]]
 
 
 @pytest.mark.parametrize("error", [ConstraintError("of the grammar"), LogitsError("of a processor")], ids=repr)
