@@ -14,9 +14,8 @@ package itself loads nothing heavy.
 
 from edgegen.benchmark.options import BenchmarkOptions, Plan
 from edgegen.benchmark.process import run_round
-from edgegen.benchmark.result import BatchSpeed, Benchmark, DecodeSpeed, run_benchmark
+from edgegen.benchmark.result import BatchSpeed, Benchmark, DecodeSpeed, Spread, run_benchmark
 from edgegen.benchmark.round import Batch, Decode, Prefill, Round
-from edgegen.benchmark.spread import Spread
 
 __all__ = [
     "Batch",

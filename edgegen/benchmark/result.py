@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Protocol
+from typing import Protocol, Self
 
 from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.process import run_round
 from edgegen.benchmark.round import Decode, Round
-from edgegen.benchmark.spread import Spread
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.kv_format import KVDtype
 from edgegen.bundle.store import BundleStore
@@ -20,6 +19,28 @@ class RunRound(Protocol):
     """Measures a bundle once: :func:`~edgegen.benchmark.run_round`, or what stands in for it."""
 
     def __call__(self, path: Path, options: BenchmarkOptions, on_part: Callable[[], object], /) -> Round: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median, minimum and maximum: a handful of repeats supports no finer statistics."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Self:
+        """Of one value or more."""
+        every = tuple(values)
+        return cls(median(every), min(every), max(every))
+
+    @classmethod
+    def of_known(cls, values: Iterable[float | None]) -> Self | None:
+        """None where a value is not known."""
+        every = tuple(values)
+        known = tuple(value for value in every if value is not None)
+        return cls.of(known) if len(known) == len(every) else None
 
 
 @dataclass(frozen=True, slots=True)

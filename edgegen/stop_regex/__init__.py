@@ -5,8 +5,7 @@ it in text that arrives, and :class:`Span` says where it was found. Patterns are
 module of Python, so that they mean what they mean in ``re``; only :mod:`edgegen.stop_regex.parser` knows of it.
 """
 
-from edgegen.stop_regex.matcher import StopRegexMatcher
+from edgegen.stop_regex.matcher import Span, StopRegexMatcher
 from edgegen.stop_regex.regex import StopRegex
-from edgegen.stop_regex.span import Span
 
 __all__ = ["Span", "StopRegex", "StopRegexMatcher"]

@@ -6,15 +6,21 @@ character costs at most the number of states, whatever the text and the expressi
 """
 
 from copy import copy
-from typing import Self
+from typing import NamedTuple, Self
 
 from edgegen.stop_regex.assertions import Place
 from edgegen.stop_regex.automaton import ACCEPT
 from edgegen.stop_regex.regex import StopRegex
-from edgegen.stop_regex.span import Span
 
 _Threads = dict[int, int]
 """States, and where a match through each began; in the order of these places."""
+
+
+class Span(NamedTuple):
+    """Characters ``begin`` to ``end`` of the text, counted from where the answer begins."""
+
+    begin: int
+    end: int
 
 
 class StopRegexMatcher:

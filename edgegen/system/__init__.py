@@ -20,9 +20,9 @@ from edgegen.system.folders import (
     sync_folder,
 )
 from edgegen.system.frozen import is_frozen
-from edgegen.system.gpu import available_gpu_memory
 from edgegen.system.memory import (
     address_space_limit,
+    available_gpu_memory,
     available_memory,
     fresh_memory,
     installed_memory,

@@ -33,6 +33,13 @@ def available_memory(source: Source = LOCAL) -> int | None:
     return min(known) if known else installed_memory(source)
 
 
+def available_gpu_memory(source: Source = LOCAL) -> int | None:
+    """Bytes of free memory of the first CUDA GPU, by the driver's ``nvidia-smi``; None where that is unknown."""
+    told = source.call("nvidia-smi memory.free")
+    first = told.decode(errors="replace").split("\n")[0].strip() if told else ""
+    return int(first) << 20 if first.isdecimal() else None
+
+
 def installed_memory(source: Source = LOCAL) -> int | None:
     """Bytes of memory that the machine has; None where the system does not tell."""
     if source.system == "win32":

@@ -1,7 +1,7 @@
 """Conversion of a SentencePiece model to ``tokenizer.json``, as transformers' classes or the library itself do it."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 
 from edgegen.errors import CheckpointError
@@ -18,7 +18,6 @@ from edgegen_export.tokenizer.components import (
     template,
     unigram,
 )
-from edgegen_export.tokenizer.merges import merges_of
 from edgegen_export.tokenizer.sentencepiece_model import Algorithm, Piece, PieceType, SentencePieceModel
 from edgegen_export.tokenizer.settings import TokenizerSettings
 from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
@@ -179,3 +178,22 @@ def _unscored(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
 
 def _precompiled(model: SentencePieceModel) -> Component:
     return {"type": "Precompiled", "precompiled_charsmap": b64encode(model.charsmap).decode()}
+
+
+def merges_of(ids: Mapping[str, int], scores: Iterable[tuple[str, float]]) -> list[tuple[str, str]]:
+    """All merges of two pieces of ``ids`` into a third, in transformers' order.
+
+    The order is by the merged piece's score, then by the lengths of the halves, largest first; ties keep the order of
+    the pieces, and within a piece the order of the halves' ids.
+    """
+    found: list[tuple[float, int, int, str, str]] = []
+    for piece, score in scores:
+        merges = [
+            (ids[left], ids[right], left, right)
+            for i in range(1, len(piece))
+            if (left := piece[:i]) in ids and (right := piece[i:]) in ids
+        ]
+        merges.sort()
+        found += [(score, len(left), len(right), left, right) for _, _, left, right in merges]
+    found.sort(key=lambda merge: merge[:3], reverse=True)
+    return [(left, right) for _, _, _, left, right in found]

@@ -16,8 +16,8 @@ from edgegen.tokenizer import Tokenizer
 from edgegen_export.checkpoint import Checkpoint, Listing
 from edgegen_export.tokenizer.files import tokenizer_files
 from edgegen_export.tokenizer.gguf_tokenizer import has_tokenizer, tokenizer_from_gguf
-from edgegen_export.tokenizer.merges import merges_of
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
+from edgegen_export.tokenizer.sentencepiece_tokenizer import merges_of
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.tokenizer.gguf_vocabulary import GGML, byte_level_metadata, metadata_of, sentencepiece_metadata
 from tests.export.tokenizer.material import golden_cases, load, texts, transformersjs_cases

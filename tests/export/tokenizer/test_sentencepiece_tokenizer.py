@@ -9,7 +9,7 @@ import pytest
 
 from edgegen.errors import CheckpointError
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
-from edgegen_export.tokenizer.merges import merges_of
+from edgegen_export.tokenizer.sentencepiece_tokenizer import merges_of
 from tests.export.tokenizer.material import files_of, golden_cases, load, texts, transformersjs_cases, write_folder
 from tests.export.tokenizer.sentencepieces import (
     NORMAL,

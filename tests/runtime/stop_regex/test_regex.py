@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from edgegen.errors import OptionError
+from edgegen.stop_regex import Span
 from edgegen.stop_regex.matcher import StopRegexMatcher
 from edgegen.stop_regex.parser import LARGEST
 from edgegen.stop_regex.regex import StopRegex
-from edgegen.stop_regex.span import Span
 from tests.runtime.stop_regex.reference import cut, first_match
 
 LETTERS = "abA1 _\n"

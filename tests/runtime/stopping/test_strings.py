@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgegen.errors import OptionError
-from edgegen.stop_regex.span import Span
+from edgegen.stop_regex import Span
 from edgegen.stopping.strings import StopStringMatcher
 from tests.runtime.stop_regex.reference import cut, first_stop_string
 
