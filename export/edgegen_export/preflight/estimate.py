@@ -16,6 +16,7 @@ import numpy as np
 from edgegen.benchmark.memory_forecast import (
     PYTHON,
     TOKENIZER,
+    MemoryForecast,
     activation_bytes,
     bytes_of_bias,
     head_activation_bytes,
@@ -36,6 +37,7 @@ from edgegen_export.calibration.text import OF_SMALL as OF_SMALL_TEXT
 from edgegen_export.calibration.text import Amount, rows_together
 from edgegen_export.files.progress import COMPARING, FINGERPRINT, KV_SCALES, QUANTIZING, SAMPLING, SMOOTHING, writing
 from edgegen_export.graph.carried import Carried
+from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.parity.extent import OF_SMALL, WINDOW, Extent
 from edgegen_export.quantize.blockwise import stored_bits
 from edgegen_export.quantize.hessian import column_groups
@@ -120,7 +122,7 @@ def estimate(
 def _calibrating(config: DecoderConfig, scheme: Scheme, parameters: int) -> dict[str, float]:
     """The costs of an export that calibrates, stage by stage in their order."""
     amount, costs = Amount.of(parameters), dict(_COSTS[scheme])
-    kv = 4 * sum(config.attentions[i].kept for i in config.cached_layers)
+    kv = kv_spec(config).bytes_per_token
     tokens = amount.tokens if QUANTIZING in costs else amount.few
     length = min(amount.length, config.max_positions)
     rows = -(-tokens // length)
@@ -183,13 +185,16 @@ def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) 
     bundle -= _stored_bytes(config, tables, scheme, calibrated=recipe.calibrates)
     logits, bits = config.vocab_size * config.hidden_size, recipe.linear.bits
     weights = weights_in_memory(bundle, bits, logits, with_kernels=True)
-    kv = sum(config.attentions[i].kept for i in config.cached_layers) * (1 if bits <= EIGHT_BITS.bits else 4)
-    chunk = EngineOptions().prefill_chunk
-    context = min(CONTEXT, config.max_positions)
+    kv = replace(kv_spec(config), dtype="int8" if bits <= EIGHT_BITS.bits else "float32")
+    chunk, context = EngineOptions().prefill_chunk, min(CONTEXT, config.max_positions)
     working = activation_bytes(config.hidden_size, config.vocab_size, chunk=chunk)
-    working += bytes_of_bias(_attention_bias(config), chunk=chunk, context=context)
-    vocabulary = TOKENIZER * _BYTES_OF_TOKEN * config.vocab_size
-    return PYTHON + weights + vocabulary + kv * context + working
+    return MemoryForecast(
+        python=PYTHON,
+        weights=weights,
+        tokenizer=TOKENIZER * _BYTES_OF_TOKEN * config.vocab_size,
+        kv=kv.bytes_per_token * context,
+        activations=working + bytes_of_bias(_attention_bias(config), chunk=chunk, context=context),
+    ).total
 
 
 def _attention_bias(config: DecoderConfig) -> AttentionBias:
@@ -216,9 +221,8 @@ def _head_bytes(head: DecoderConfig, scheme: Scheme) -> int:
 
 def _running_head_bytes(head: DecoderConfig) -> int:
     """Its KV cache, and what it computes with."""
-    kv = 4 * sum(head.attentions[i].kept for i in head.cached_layers)
     working = head_activation_bytes(head.hidden_size, chunk=EngineOptions().prefill_chunk)
-    return kv * min(CONTEXT, head.max_positions) + working
+    return kv_spec(head).bytes_per_token * min(CONTEXT, head.max_positions) + working
 
 
 def _stored_bytes(
@@ -240,7 +244,8 @@ def _stored_bytes(
 
 def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> int:
     """The most that temporary files take at one time, beside the bundle's own as far as they are there then."""
-    kv = 4 * sum(config.attentions[i].kept for i in config.cached_layers)
+    kept = kv_spec(config)
+    kv = kept.bytes_per_token
     parity = kv * WINDOW * OF_SMALL.windows + 8 * config.num_layers * WINDOW * config.hidden_size
     if not recipe.calibrates:
         return parity
@@ -249,9 +254,7 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     tokens = amount.tokens if gptq else amount.few
     sampling = _bundle_bytes(config, "int8", calibrated=False)
     length = min(amount.length, config.max_positions)
-    components = [one for layer in config.layers for one in layer.components]
-    fixed = 4 * sum(math.prod(shape) for one in components for shape in one.states(d).values())
-    sampling += rows_together(tokens // length, kv * length + fixed) * kv * length
+    sampling += rows_together(tokens // length, kv * length + kept.bytes_per_row) * kv * length
     of_layer = 4 if not config.experts else 2
     tried = MEASURED_LAYERS * of_layer + 3  # and the forms of the table of tokens
     passes = max(map(len, config.passes.values()))  # before each of which states are kept

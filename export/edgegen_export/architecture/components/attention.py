@@ -111,11 +111,6 @@ class Attention(Component):
         return self.kv_heads * self.head_dim
 
     @property
-    def kept(self) -> int:
-        """Numbers of a token that the KV cache keeps, if it is not another layer's."""
-        return 2 * self.kv_width
-
-    @property
     def farthest(self) -> int | None:
         """The distance beyond which all keys are as far, where scores depend on distances."""
         return None

@@ -48,10 +48,6 @@ class LatentAttention(Attention):
         return self.heads * self.sizes.value
 
     @property
-    def kept(self) -> int:
-        return self.head_dim
-
-    @property
     def queries(self) -> Shapes:
         """The channels that queries have before they are absorbed: those of all heads that are not rotated, and the
         others."""
