@@ -9,6 +9,8 @@ from edgegen.options.kinds import BundleName, Number, OneOf, Sha256, Switch
 from edgegen.options.option import ANSWERING, MOST_SEQUENCES, OPENING, RUNNING, option
 from edgegen.options.option_set import OptionSet, documented
 
+_, *_BETWEEN, _SMALLEST = KV_FORMATS.values()
+
 
 @documented
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +88,11 @@ class EngineOptions(OptionSet):
         None,
         "Speed and memory",
         OneOf(tuple(KV_FORMATS)),
-        "KV cache type; int4 is 7x smaller.",
+        f"KV cache type; {_SMALLEST.saving}.",
         RUNNING,
-        note=" ".join(one.note for one in KV_FORMATS.values() if one.note)
-        + " With all but float32, a text does not depend on how its prompt was chunked. `edgegen info` shows what each "
+        note="".join(f"{one.saving}. " for one in _BETWEEN)
+        + "".join(f"{one.note} " for one in KV_FORMATS.values() if one.note)
+        + "With all but float32, a text does not depend on how its prompt was chunked. `edgegen info` shows what each "
         "costs in quality.",
         default="the bundle's",
         common=True,
