@@ -385,9 +385,7 @@ class RequestBuilder:
         if constraint is None and not (options.stop_strings or options.stop_regex or options.stopping_criteria):
             ends = {*plan.eos, *options.stop_token_ids}
             return lambda ids: ids[-1] in ends
-        from edgegen.generation.beam_stops import BeamStops
-
-        stops = BeamStops(self._watcher(plan.ids, options))
+        stops = _BeamStops(self._watcher(plan.ids, options))
         if constraint is None:
             return stops
         return lambda ids: stops(ids) or constraint.is_complete(ids)
@@ -507,3 +505,23 @@ def _sharing(sequences: list[Sequence]) -> list[Sequence]:
     for one in sequences[1:]:
         one.prefill_source = sequences[0]
     return sequences
+
+
+class _BeamStops:
+    """A watcher for every beam, forked from its parent's: an id costs the same however long the beam."""
+
+    def __init__(self, watcher: TextWatcher) -> None:
+        """``watcher`` has seen no id yet."""
+        self._parents: dict[tuple[int, ...], TextWatcher | None] = {}  # None of those that have ended
+        self._beams: dict[tuple[int, ...], TextWatcher | None] = {(): watcher}
+
+    def __call__(self, ids: Ids[int]) -> bool:
+        """Whether the beam of ``ids`` has ended; its parent was asked about before."""
+        beam = tuple(ids)
+        if beam[:-1] in self._beams:  # the first of a new length
+            self._parents, self._beams = self._beams, {}
+        parent = self._parents[beam[:-1]]
+        watcher = parent and parent.fork()
+        ended = watcher is None or watcher.watch(beam[-1:]) is not None
+        self._beams[beam] = None if ended else watcher
+        return ended
