@@ -1,15 +1,18 @@
 """Graphs checked before ONNX Runtime sees them: well-formed messages, known operators, tensors of the size they say.
 
-The reader is strict: a field that no exporter writes is refused, and with it functions, sparse tensors, strings, and
-graphs within graphs but for the body of a ``Scan``, which runs once for each token. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+The reader is strict: a field that no exporter writes is refused, and with it sparse tensors, strings, and graphs within
+graphs but for the body of a ``Scan``, which runs once for each token. Functions are those of edgegen's operators, made
+of stock operators alone: none calls another. Field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
+from edgegen.graph.functions import DOMAIN, FUNCTIONS, operator_of
 from edgegen.graph.protobuf import fields, integer, packed_integers
 
 MOST_GRAPH_BYTES = 1 << 24
@@ -20,6 +23,7 @@ _MOST_ELEMENTS = 1 << 31
 
 _MOST_AXES = 16
 _MOST_PROBLEMS = 20
+_MOST_FUNCTIONS = 64
 
 OPERATORS = {
     "": frozenset(
@@ -43,6 +47,9 @@ OPERATORS = {
 _SHAPED = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1}
 """Operators that make a tensor of a shape, and which of their inputs that is."""
 
+_STASHES = "SimplifiedLayerNormalization"
+"""The operator that ONNX Runtime (1.23 to 1.32) cannot have in a function without this attribute."""
+
 _BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 16: 16, 21: 4, 22: 4}
 """Bits of an element by ``TensorProto.DataType``: numbers and booleans."""
 
@@ -58,8 +65,9 @@ _INTEGERS: Expected = ("many", (_INTEGER, _TEXT))
 _MODEL: Fields = {
     **dict.fromkeys((1, 5), _ONE_INTEGER),
     **dict.fromkeys((2, 3, 4, 6, 7), _ONE_TEXT),
-    **dict.fromkeys((8, 14), _TEXTS),
+    **dict.fromkeys((8, 14, 25), _TEXTS),
 }
+_FUNCTION: Fields = {**dict.fromkeys((1, 10), _ONE_TEXT), **dict.fromkeys((4, 5, 6, 7, 9), _TEXTS)}
 _GRAPH: Fields = {**dict.fromkeys((2, 10), _ONE_TEXT), **dict.fromkeys((1, 5, 11, 12, 13, 16), _TEXTS)}
 _NODE: Fields = {**dict.fromkeys((3, 4, 6, 7), _ONE_TEXT), **dict.fromkeys((1, 2, 5, 9), _TEXTS)}
 _ATTRIBUTE: Fields = {
@@ -154,22 +162,82 @@ def _problems(graph: bytes, files: Mapping[str, int]) -> Iterator[str]:
     model = _Message.read(graph, "the model", _MODEL)
     if 7 not in model.texts:
         raise _MalformedError("not an ONNX graph: it has none")
-    for message in model.texts.get(8, []):
-        domain = _Message.read(message, "an operator set", _OPERATOR_SET).text(1)
-        if domain not in (*OPERATORS, "ai.onnx"):
-            yield f"operators of {domain!r}, which edgegen does not have"
+    yield from _domain_problems(model.texts.get(8, []), DOMAIN)
+    functions = dict[str, _Function]()
+    if len(model.texts.get(25, [])) > _MOST_FUNCTIONS:
+        raise _MalformedError(f"more than {_MOST_FUNCTIONS} functions")
+    for message in model.texts.get(25, []):
+        yield from _function_problems(message, functions)
     body = _Message.read(model.texts[7][0], "the graph", _GRAPH)
-    constants = dict[str, list[int]]()
+    scope = _Scope(functions)
     for message in body.texts.get(5, []):
         tensor = _Message.read(message, "a tensor", _TENSOR)
         name = tensor.text(8)
         if problem := _tensor_problem(tensor, files):
             yield f"the tensor {name!r}: {problem}"
         elif (shape := _as_shape(tensor)) is not None:
-            constants[name] = shape
+            scope.constants[name] = shape
     for message in body.texts.get(1, []):
-        yield from _node_problems(message, constants)
+        yield from _node_problems(message, scope)
+    inlined = len(graph) + sum(functions[name].size * count for name, count in scope.calls.items())
+    if inlined > MOST_GRAPH_BYTES:
+        yield f"more than {MOST_GRAPH_BYTES:,} bytes once its functions stand where they are called"
     _read_values(body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A function's numbers of inputs and outputs, its attributes, and the bytes of its message."""
+
+    inputs: int
+    outputs: int
+    attributes: frozenset[str]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Values that the nodes of a graph, of a function or of a ``Scan`` may use.
+
+    Attributes:
+        functions: those that may be called, by name.
+        inputs: of the function that the nodes are in; None outside of one.
+        repeats: whether the nodes are the body of a ``Scan``, in which no other one is.
+        constants: values of few integers, by name.
+        calls: of each function.
+    """
+
+    functions: Mapping[str, _Function]
+    inputs: frozenset[str] | None = None
+    repeats: bool = False
+    constants: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    calls: Counter[str] = field(default_factory=Counter[str])
+
+
+def _domain_problems(messages: list[bytes], *more: str) -> Iterator[str]:
+    """Yield the problems of operator sets; ``more``: domains that may be there besides the stock ones."""
+    for message in messages:
+        domain = _Message.read(message, "an operator set", _OPERATOR_SET).text(1)
+        if domain not in (*OPERATORS, "ai.onnx", *more):
+            yield f"operators of {domain!r}, which edgegen does not have"
+
+
+def _function_problems(message: bytes, functions: dict[str, _Function]) -> Iterator[str]:
+    """Yield the problems of a function, which is added to ``functions``."""
+    function = _Message.read(message, "a function", _FUNCTION)
+    name, domain = function.text(1), function.text(10)
+    inputs, outputs = function.all_texts(4), function.all_texts(5)
+    if domain != DOMAIN or operator_of(name.encode()) not in FUNCTIONS:
+        yield f"the function {name!r} of {domain!r} is none of edgegen's"
+    if name in functions:
+        yield f"two functions {name!r}"
+    if len({*inputs, *outputs, ""}) <= len(inputs) + len(outputs):
+        yield f"the function {name!r} has two inputs or outputs of one name, or one without a name"
+    yield from _domain_problems(function.texts.get(9, []))
+    scope = _Scope({}, frozenset(inputs))
+    for node in function.texts.get(7, []):
+        yield from _node_problems(node, scope)
+    functions[name] = _Function(len(inputs), len(outputs), frozenset(function.all_texts(6)), len(message))
 
 
 def _read_values(body: _Message) -> None:
@@ -185,29 +253,59 @@ def _read_values(body: _Message) -> None:
                         _Message.read(axis, "an axis", _AXIS).text(2)
 
 
-def _node_problems(message: bytes, constants: dict[str, list[int]], *, repeats: bool = False) -> Iterator[str]:
-    """``repeats``: whether it is in the body of a ``Scan``, where no other one is."""
+def _node_problems(message: bytes, scope: _Scope) -> Iterator[str]:
     node = _Message.read(message, "a node", _NODE)
     kind, domain = node.text(4), node.text(7)
-    if kind not in OPERATORS.get("" if domain == "ai.onnx" else domain, ()):
-        yield f"the operator {kind!r}{f' of {domain!r}' if domain else ''} is not an operator of language models"
-    expected = _ATTRIBUTE_OF_SCAN if kind == "Scan" and not repeats else _ATTRIBUTE
     names, outputs = node.all_texts(1), node.all_texts(2)
+    numbers, bodies = dict[str, list[int]](), 0
+    expected = _ATTRIBUTE_OF_SCAN if kind == "Scan" and not scope.repeats else _ATTRIBUTE
     for one in node.texts.get(5, []):
         attribute = _Message.read(one, "an attribute", expected)
+        numbers[attribute.text(1)] = attribute.numbers(3)
         for content in attribute.texts.get(6, []):
+            bodies += 1
             body = _Message.read(content, "the body of a Scan", _BODY)
             for inner in body.texts.get(1, []):
-                yield from _node_problems(inner, constants, repeats=True)
+                yield from _node_problems(inner, replace(scope, functions={}, repeats=True))
             _read_values(body)
         for content in attribute.texts.get(5, []):
             tensor = _Message.read(content, "a tensor", _TENSOR)
             if problem := _tensor_problem(tensor, {}):
                 yield f"a tensor of {kind}: {problem}"
             elif (shape := _as_shape(tensor)) is not None and kind == "Constant":
-                constants[outputs[0] if outputs else ""] = shape
+                scope.constants[outputs[0] if outputs else ""] = shape
+    if kind == "Scan" and not bodies:
+        yield "a Scan without a body"
+    if domain == DOMAIN:
+        yield from _call_problems(kind, len(names), len(outputs), numbers.keys(), scope)
+    else:
+        yield from _operator_problems(kind, domain, names, numbers, scope)
+
+
+def _call_problems(kind: str, inputs: int, outputs: int, attributes: Set[str], scope: _Scope) -> Iterator[str]:
+    """Yield the problems of a node that calls a function."""
+    function = scope.functions.get(kind)
+    if function is None:
+        yield f"the operator {kind!r} of {DOMAIN!r} is no function that can be called here"
+        return
+    scope.calls[kind] += 1
+    if inputs > function.inputs or outputs > function.outputs or attributes - function.attributes:
+        yield f"a node {kind} has inputs, outputs or attributes that the function of this name has not"
+
+
+def _operator_problems(
+    kind: str, domain: str, names: list[str], numbers: Mapping[str, list[int]], scope: _Scope
+) -> Iterator[str]:
+    """Yield the problems of a node of a stock operator; ``numbers``: its attributes that are integers."""
+    if kind not in OPERATORS.get("" if domain == "ai.onnx" else domain, ()):
+        yield f"the operator {kind!r}{f' of {domain!r}' if domain else ''} is not an operator of language models"
+    if scope.inputs is not None and kind == _STASHES and numbers.get("stash_type") != [1]:
+        yield f"{_STASHES} in a function, without a stash_type of 1: ONNX Runtime ends the process"
     at = _SHAPED.get(kind, len(names))
-    shape = constants.get(names[at], []) if at < len(names) else []
+    name = names[at] if at < len(names) else ""
+    shape = scope.constants.get(name, [])
+    if name in (scope.inputs or ()):
+        yield f"a node {kind} makes a tensor of a shape that its function is given"
     if math.prod(max(abs(size), 1) for size in shape) > _MOST_ELEMENTS:
         yield f"a node {kind} makes a tensor of shape {shape}"
 

@@ -2,10 +2,10 @@
 
     python -m tests.long.fuzz_bundles [--count 100000] [--first 0] [--seed 0] [--bundle stories]
 
-One file of a bundle, the embedded one by default, is changed: mostly a graph, byte by byte, else ``edgegen.json`` or
-another JSON file, value by value or byte by byte. Graphs are checked as verification checks them; what passes is
-loaded, and generates two tokens. A signal, an error that is not edgegen's, more than the time, and more than twice the
-memory are failures.
+One file of a bundle, the embedded one by default, is changed: mostly a graph, byte by byte, or one of its functions,
+else ``edgegen.json`` or another JSON file, value by value or byte by byte. Graphs are checked as verification checks
+them; what passes is loaded, and generates two tokens. A signal, an error that is not edgegen's, more than the time, and
+more than twice the memory are failures.
 """
 
 import random
@@ -17,11 +17,13 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.graph.check import graph_problems
+from edgegen.graph.protobuf import edited, values
 from tests.export.checkpoint.hostile import changed
 from tests.long.mutants import Try, main
 from tests.runtime.bundle.mutations import mutated
 
-OF_GRAPHS = 0.9
+OF_GRAPHS, OF_FUNCTIONS = 0.9, 0.5
+_FUNCTION = 25
 OPTIONS = EngineOptions(threads=1, verify="never")
 
 
@@ -46,7 +48,7 @@ def prepare(root: Path, name: str) -> Try:
             return run()
         if chance.random() < OF_GRAPHS:
             path = chance.choice(graphs)
-            content = mutated(whole[path], chance)
+            content = mutated_graph(whole[path], chance)
             if graph_problems(content, sizes):
                 return "refused by the check of graphs"
         else:
@@ -59,6 +61,15 @@ def prepare(root: Path, name: str) -> Try:
             path.write_bytes(whole[path])
 
     return attempt
+
+
+def mutated_graph(graph: bytes, chance: random.Random) -> bytes:
+    """``graph`` mutated anywhere, or in one of its functions, if it has some: the others stay as they are."""
+    functions = [*values(graph, _FUNCTION)]
+    if not functions or chance.random() >= OF_FUNCTIONS:
+        return mutated(graph, chance)
+    chosen = chance.choice(functions)
+    return edited(graph, _FUNCTION, lambda one: mutated(one, chance) if one == chosen else one)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import hashlib
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -100,10 +100,6 @@ def with_graph_attribute(made: onnx.ModelProto) -> None:
     made.graph.node.append(helper.make_node("Add", ["a", "b"], ["y"], body=onnx.GraphProto(name="inner")))
 
 
-def with_function(made: onnx.ModelProto) -> None:
-    made.functions.add(name="f", domain="d")
-
-
 def with_sparse(made: onnx.ModelProto) -> None:
     made.graph.sparse_initializer.add()
 
@@ -131,7 +127,6 @@ def of(kind: str, domain: str = "") -> Change:
         (of("MatMulNBits"), "'MatMulNBits'"),
         (with_operator_set, "operators of 'evil'"),
         (with_graph_attribute, "a field 6 of an attribute that no export writes"),
-        (with_function, "a field 25 of the model that no export writes"),
         (with_sparse, "a field 15 of the graph that no export writes"),
         (with_sequence, "a field 4 of a type that no export writes"),
     ],
@@ -146,6 +141,108 @@ def scan(*nodes: onnx.NodeProto, **parts: Any) -> onnx.NodeProto:
     value = helper.make_tensor_value_info("h", TensorProto.FLOAT, [1])
     body = helper.make_graph(nodes, "body", [value], [value], **parts)
     return helper.make_node("Scan", ["a", "b"], ["y"], body=body, num_scan_inputs=1, scan_input_axes=[1])
+
+
+def function(*nodes: onnx.NodeProto, name: str = "CausalConv_4", domain: str = "edgegen") -> onnx.FunctionProto:
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_function(domain, name, ["x", "past"], ["y", "present"], nodes, opsets, ["width"])
+
+
+def call(kind: str = "CausalConv_4", inputs: int = 2, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(kind, ["x"] * inputs, ["y", "z"], domain="edgegen", **attributes)
+
+
+def calling(*nodes: onnx.NodeProto, functions: Sequence[onnx.FunctionProto]) -> onnx.ModelProto:
+    made = model(*nodes)
+    made.opset_import.append(helper.make_opsetid("edgegen", 1))
+    made.functions.extend(functions)
+    return made
+
+
+ADD = helper.make_node("Add", ["x", "past"], ["y"])
+SUM = function(ADD)
+
+
+def test_a_function_of_stock_operators_passes() -> None:
+    norm = helper.make_node("SimplifiedLayerNormalization", ["x", "past"], ["y"], axis=-1, stash_type=1)
+    body = function(ADD, norm, scan(ADD), name="GatedDeltaRule_2_4")
+    assert problems(calling(call(width=4), call("GatedDeltaRule_2_4", 1), functions=[SUM, body])) == []
+
+
+def with_opset(domain: str) -> onnx.FunctionProto:
+    made = function(ADD)
+    made.opset_import.add(domain=domain, version=1)
+    return made
+
+
+def with_inputs(*names: str) -> onnx.FunctionProto:
+    made = function(ADD)
+    made.input[:] = names
+    return made
+
+
+def of_operator(kind: str, *inputs: str, domain: str = "", **attributes: Any) -> onnx.FunctionProto:
+    return function(helper.make_node(kind, inputs or ["x", "past"], ["y"], domain=domain, **attributes))
+
+
+@pytest.mark.parametrize(
+    ("bodies", "said"),
+    [
+        ([function(ADD, domain="evil")], "the function 'CausalConv_4' of 'evil' is none of edgegen's"),
+        ([function(ADD, name="FusedLayers")], "the function 'FusedLayers' of 'edgegen' is none of edgegen's"),
+        ([SUM, SUM], "two functions 'CausalConv_4'"),
+        ([with_inputs("x", "x")], "two inputs or outputs of one name"),
+        ([with_inputs("x", "")], "two inputs or outputs of one name, or one without a name"),
+        ([with_opset("edgegen")], "operators of 'edgegen'"),
+        ([with_opset("evil")], "operators of 'evil'"),
+        ([of_operator("Loop")], "the operator 'Loop' is not an operator of language models"),
+        ([of_operator("ReadFile", domain="evil")], "the operator 'ReadFile' of 'evil' is not"),
+        ([of_operator("Scan")], "a Scan without a body"),
+        ([function(scan(scan()))], "a field 6 of an attribute that no export writes"),
+        ([SUM, of_operator("CausalConv_4", domain="edgegen")], "is no function that can be called here"),
+        ([function(scan(call()))], "'CausalConv_4' of 'edgegen' is no function that can be called here"),
+        ([of_operator("SimplifiedLayerNormalization")], "SimplifiedLayerNormalization in a function, without a stash"),
+        ([of_operator("SimplifiedLayerNormalization", stash_type=10)], "SimplifiedLayerNormalization in a function"),
+        ([of_operator("Expand")], "a node Expand makes a tensor of a shape that its function is given"),
+        ([function(ADD, name=f"CausalConv_{n}") for n in range(65)], "more than 64 functions"),
+    ],
+)
+def test_another_function_is_refused(bodies: list[onnx.FunctionProto], said: str) -> None:
+    assert said in " ".join(problems(calling(functions=bodies)))
+
+
+@pytest.mark.parametrize(
+    "node",
+    [call("CausalConv_5"), call("CausalConv"), call("FusedLayers"), scan(call())],
+    ids=["5", "none", "kernel", "scan"],
+)
+def test_a_call_of_what_is_no_function_is_refused(node: onnx.NodeProto) -> None:
+    assert "of 'edgegen' is no function that can be called here" in " ".join(problems(calling(node, functions=[SUM])))
+
+
+@pytest.mark.parametrize("node", [call(inputs=3), call(height=1)])
+def test_a_call_that_its_function_does_not_know_is_refused(node: onnx.NodeProto) -> None:
+    (problem,) = problems(calling(node, functions=[SUM]))
+    assert problem == "a node CausalConv_4 has inputs, outputs or attributes that the function of this name has not"
+
+
+def test_constants_of_a_function_are_checked_and_stay_in_it() -> None:
+    constant = helper.make_node("Constant", [], ["shape"], value=SHAPE)
+    expand = helper.make_node("Expand", ["x", "shape"], ["y"])
+    said = f"a node Expand makes a tensor of shape {[2**20, 2**20]}"
+    assert problems(calling(functions=[function(constant, expand)])) == [said]
+    assert problems(calling(expand, functions=[function(constant)])) == []
+    wrong = helper.make_node("Constant", [], ["w"], value=onnx.TensorProto(data_type=1, dims=[3], raw_data=b"1234"))
+    (problem,) = problems(calling(functions=[function(wrong)]))
+    assert problem.startswith("a tensor of Constant: 4 bytes")
+
+
+def test_what_functions_become_in_their_places_has_a_bound() -> None:
+    value = numpy_helper.from_array(np.zeros(1 << 16, np.uint8))
+    large = function(helper.make_node("Constant", [], ["c"], value=value), ADD)
+    assert problems(calling(*[call()] * 200, functions=[large])) == []
+    (problem,) = problems(calling(*[call()] * 300, functions=[large]))
+    assert problem == "more than 16,777,216 bytes once its functions stand where they are called"
 
 
 SHAPE = helper.make_tensor("shape", TensorProto.INT64, [2], [2**20, 2**20])
