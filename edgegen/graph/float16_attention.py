@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from edgegen.graph.protobuf import edited, field, fields, integer_field, values
 
-_GRAPH = 7
+_GRAPH, _FUNCTION, _NODE_OF_FUNCTION = 7, 25, 7
 _NODE, _INPUT_VALUE, _OUTPUT_VALUE = 1, 11, 12
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
 _VALUE_NAME, _VALUE_TYPE, _TENSOR_TYPE, _ELEMENT_TYPE = 1, 2, 1, 1
@@ -31,7 +31,8 @@ def obstacles(graph: bytes) -> list[str]:
         ValueError: that is no graph.
     """
     found = dict[str, None]()
-    for message in values(next(values(graph, _GRAPH)), _NODE):
+    bodies = (message for function in values(graph, _FUNCTION) for message in values(function, _NODE_OF_FUNCTION))
+    for message in (*values(next(values(graph, _GRAPH)), _NODE), *bodies):
         kind = next(values(message, _OP_TYPE))
         if kind in _NOT_COMPUTED:
             found[_NOT_COMPUTED[kind]] = None

@@ -1,7 +1,8 @@
 """Functions of a graph: nodes of edgegen's own operators, of which the file has the bodies in stock operators.
 
 A session with our kernels computes the node by the kernel of its operator; one without them puts the body in its place.
-A body is for one form of an operator, and its name tells which: ``CausalConv_4_bias`` is a ``CausalConv``.
+A body is for one form of an operator, and its name tells which: ``CausalConv_4_bias`` is a ``CausalConv``. Without a
+form it would be the name of the kernel, which ONNX Runtime prefers.
 """
 
 DOMAIN = "edgegen"
@@ -18,5 +19,6 @@ FUNCTIONS = {
 
 
 def operator_of(function: bytes) -> bytes:
-    """The operator that a function is a form of."""
-    return function.partition(b"_")[0]
+    """The operator that a function is a form of; empty where its name has no form."""
+    operator, _, form = function.partition(b"_")
+    return operator if form else b""

@@ -3,16 +3,13 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Literal, NamedTuple, Self
 
-from edgegen.graph.causal_conv import with_causal_conv
 from edgegen.graph.experts import fused_experts
+from edgegen.graph.functions import DOMAIN, FUNCTIONS, operator_of
 from edgegen.graph.fusion import with_fused_layers
-from edgegen.graph.gated_delta_rule import with_gated_delta_rule
-from edgegen.graph.matrices_per_head import with_matrices_per_head
 from edgegen.graph.node import GraphNode
 from edgegen.graph.norms_and_activations import with_float_kernels
 from edgegen.graph.pending_tokens import with_pending_tokens
 from edgegen.graph.protobuf import (
-    edited,
     field,
     fields,
     float_field,
@@ -21,16 +18,13 @@ from edgegen.graph.protobuf import (
     packed_integers,
     values,
 )
-from edgegen.graph.selective_scan import with_selective_scan
-from edgegen.graph.softplus import with_softplus
-from edgegen.graph.ternary import with_ternary
 
-_GRAPH, _OPSET_IMPORT = 7, 8
+_GRAPH, _OPSET_IMPORT, _FUNCTION = 7, 8, 25
 _NODE, _INITIALIZER, _RESULT = 1, 5, 12
 _ATTRIBUTE_NAME, _VALUE_NAME = 1, 1
-_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_BYTES, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 9, 13
+_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 13
 _FLOAT, _UINT8, _BFLOAT16 = 1, 2, 16
-_OPSET_DOMAIN, _OPSET_VERSION = 1, 2
+_OPSET_DOMAIN, _OPSET_VERSION, _FUNCTION_NAME = 1, 2, 1
 
 _INTEGER_0 = integer_field(3, 0) + integer_field(20, 2)
 _FLOAT_0 = float_field(2, 0.0) + integer_field(20, 1)
@@ -78,18 +72,17 @@ _STOCK_ATTENTION = field(4, b"GroupQueryAttention")
 
 
 class _Tensor(NamedTuple):
-    """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, its
-    shape, and the bytes that are in the graph."""
+    """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, and
+    its shape."""
 
     element_type: int | None
     place: tuple[bytes, ...]
     shape: tuple[int, ...]
-    stored: bytes
 
     @classmethod
     def parsed(cls, message: bytes) -> tuple[bytes, Self]:
         """Its name, and the tensor."""
-        name, element_type, place, shape, stored = b"", None, list[bytes](), list[int](), b""
+        name, element_type, place, shape = b"", None, list[bytes](), list[int]()
         for number, payload, whole in fields(message):
             if number == _TENSOR_NAME:
                 name = payload
@@ -99,34 +92,38 @@ class _Tensor(NamedTuple):
                 place.append(payload)
             elif number == _TENSOR_DIMS:
                 shape += packed_integers(payload) if payload else [integer(whole)]
-            elif number == _TENSOR_BYTES:
-                stored = payload
-        return name, cls(element_type, tuple(place), tuple(shape), stored)
+        return name, cls(element_type, tuple(place), tuple(shape))
 
 
 def with_kernels(graph: bytes, states: Set[str] = frozenset(), *, fuse: bool = True) -> bytes:
-    """``graph`` with our operators in place of those that they can compute.
+    """``graph`` with our operators in place of those that they can compute, and of its functions.
 
-    They are ``BlockMatMul`` for ``MatMulNBits`` and for all nodes of a ternary matrix, ``BlockMatMulPerHead`` for
-    those of quantized matrices of heads, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts`` for ``QMoE``,
-    ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, ``SelectiveScan`` for the ``Scan`` of
-    a Mamba-1 mixer, those of :func:`with_float_kernels` and :func:`with_softplus`, and ``FusedLayers`` for several of
-    them that follow one another, unless these are not to ``fuse``. ``states``: inputs that are fixed states, which are
-    to have pending tokens
+    The others are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts``
+    for ``QMoE``, ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, those of
+    :func:`with_float_kernels`, and ``FusedLayers`` for several that follow one another, unless these are not to
+    ``fuse``. ``states``: inputs that are fixed states, which are to have pending tokens
     (:mod:`edgegen.graph.pending_tokens`).
 
     Raises:
         ValueError: that is no graph.
     """
-    next(values(graph, _GRAPH))
     fixed = {name.encode() for name in states}
-    return edited(graph, _GRAPH, lambda body: _body_with_kernels(body, fixed, fuse=fuse)) + field(
-        _OPSET_IMPORT, field(_OPSET_DOMAIN, b"edgegen") + integer_field(_OPSET_VERSION, 1)
-    )
+    body, called = _body_with_kernels(next(values(graph, _GRAPH)), fixed, fuse=fuse)
+    ours = field(_OPSET_DOMAIN, DOMAIN.encode()) + integer_field(_OPSET_VERSION, 1)
+    parts = list[bytes]()
+    for number, payload, whole in fields(graph):
+        if number == _GRAPH:
+            parts.append(field(_GRAPH, body))
+        elif (number, payload) != (_OPSET_IMPORT, ours) and (
+            number != _FUNCTION or next(values(payload, _FUNCTION_NAME)) in called
+        ):
+            parts.append(whole)
+    return b"".join([*parts, field(_OPSET_IMPORT, ours)])
 
 
-def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> bytes:
-    """``with_kernels`` of a ``GraphProto``. Each message is read once: loading a model waits for this."""
+def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> tuple[bytes, Set[bytes]]:
+    """``with_kernels`` of a ``GraphProto``, and the functions that it still calls. Each message is read once: loading a
+    model waits for this."""
     parts = [*fields(body)]
     nodes = [GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE]
     tensors = dict(_Tensor.parsed(payload) for number, payload, _ in parts if number == _INITIALIZER)
@@ -134,17 +131,12 @@ def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> bytes:
 
     rewriter = _Rewriter(tensors, nodes)
     floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
-    rewritten = [with_selective_scan(rewriter.node(node), floats) for node in nodes]
-    before = with_float_kernels(rewritten, floats, results)
-    constants = {name: (tensor.stored, tensor.shape) for name, tensor in tensors.items()}
-    after = with_ternary(with_softplus(before, constants, results), constants, results)
-    after = with_gated_delta_rule(after, constants, results)
-    after = with_causal_conv(with_matrices_per_head(after, constants, results), constants, results)
-    gone = {name for old, new in zip(before, after, strict=True) if old and old is not new for name in old.inputs}
-    after = with_fused_layers(after, results) if fuse else after
-    rewritten, added = with_pending_tokens(after, states, constants, results)
+    rewritten = with_float_kernels([rewriter.node(node) for node in nodes], floats, results)
+    rewritten = with_fused_layers(rewritten, results) if fuse else rewritten
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    rewritten, added = with_pending_tokens(rewritten, states, shapes, results)
     rewritten = _without_unused_casts(rewritten, results)
-    unused = _unused(rewritten, {*rewriter.shared, *gone})
+    unused = _unused(rewritten, rewriter.shared)
 
     replacements = iter(zip(nodes, rewritten, strict=True))
     written = list[bytes]()
@@ -155,20 +147,27 @@ def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> bytes:
             written.append(whole if new is old else field(_NODE, new.message) if new else b"")
         elif number != _INITIALIZER or next(names) not in unused:
             written.append(whole)
-    return b"".join([*written, added])
+    return b"".join([*written, added]), rewriter.called
 
 
 class _Rewriter:
-    """Replaces a graph's quantized matrices, embeddings and attention by our operators."""
+    """Replaces a graph's functions, quantized matrices, embeddings and attention by our operators.
+
+    Attributes:
+        called: functions that are still called.
+    """
 
     def __init__(self, tensors: Mapping[bytes, _Tensor], nodes: Sequence[GraphNode]) -> None:
         self._tensors = tensors
         self._types = {name: tensor.element_type for name, tensor in tensors.items()}
         self._casts = {node.outputs[0]: node.inputs[0] for node in nodes if node.op_type == b"Cast"}
         self.shared = _shared_tables(nodes, tensors)
+        self.called = set[bytes]()
 
     def node(self, node: GraphNode) -> GraphNode:
         """``node`` as one of our operators, or as it is."""
+        if node.domain == DOMAIN.encode():
+            return self._function(node)
         match node.op_type:
             case b"MatMulNBits":
                 return self._matmul(node)
@@ -180,6 +179,17 @@ class _Rewriter:
                 return _attention(node, self._tensors.keys())
             case _:
                 return node
+
+    def _function(self, node: GraphNode) -> GraphNode:
+        """``node``, which calls a function, as the operator of its name; as it is where weights are no initializers."""
+        operator, inputs = operator_of(node.op_type), list(node.inputs)
+        if operator == b"BlockMatMulPerHead":
+            inputs[1:] = [self._casts.get(name, name) for name in inputs[1:]]  # the kernel reads bfloat16
+        weights = {inputs[at] for at in FUNCTIONS.get(operator, ()) if at < len(inputs)} - {b""}
+        if operator not in FUNCTIONS or weights - self._tensors.keys():
+            self.called.add(node.op_type)
+            return node
+        return node.replaced(operator, inputs, node.outputs, node.attributes)
 
     def _matmul(self, node: GraphNode) -> GraphNode:
         x, codes, scales, zeros, order, bias = [*node.inputs, b"", b"", b""][:6]

@@ -10,7 +10,7 @@ from edgegen.graph.protobuf import fields
 _ATTRIBUTE_FLOAT = 2
 _MOST_DIMENSIONS = 8
 
-_GELU, _GELU_TANH, _SILU, _TANH, _RELU, NEGATIVE_SOFTPLUS, _LOGISTIC = range(7)
+_GELU, _GELU_TANH, SILU, _TANH, _RELU, NEGATIVE_SOFTPLUS, LOGISTIC = range(7)
 """The operator's kinds; ``kernels/floats.h`` has their formulas."""
 
 _NORMS = {
@@ -47,16 +47,16 @@ def with_float_kernels(
     replaced = dict[GraphNode, GraphNode | None]()
     for node in nodes:
         if (kind := _kind(node)) is not None and kind != _RELU:  # stock Relu is exact
-            replaced[node] = activation(node, kind, node.inputs)
+            replaced[node] = _activation(node, kind, node.inputs)
         elif norm := _norm(node, weights, uses):
             replaced[node] = norm
     for gate in _gates(nodes, uses):
-        whole = activation(gate.product, _kind(gate.activation) or 0, gate.split.inputs[:1], gate.axis)
+        whole = _activation(gate.product, _kind(gate.activation) or 0, gate.split.inputs[:1], gate.axis)
         replaced |= {gate.split: None, gate.activation: None, gate.product: whole}
     return [replaced.get(node, node) for node in nodes]
 
 
-def activation(node: GraphNode, kind: int, inputs: Sequence[bytes], axis: int = 0) -> GraphNode:
+def _activation(node: GraphNode, kind: int, inputs: Sequence[bytes], axis: int = 0) -> GraphNode:
     """Our activation in the place of ``node``."""
     attributes = {b"kind": integer_attribute(b"kind", kind), b"gate_axis": integer_attribute(b"gate_axis", axis)}
     return node.replaced(b"Activation", inputs, node.outputs, attributes)
@@ -70,11 +70,11 @@ def _kind(node: GraphNode) -> int | None:
             return {b"none": _GELU, b"tanh": _GELU_TANH}.get(text)
         case b"QuickGelu":
             floats = (whole for at, _, whole in fields(node.attributes.get(b"alpha", b"")) if at == _ATTRIBUTE_FLOAT)
-            return _SILU if next(floats, b"") == _ONE else None
+            return SILU if next(floats, b"") == _ONE else None
         case b"Tanh":
             return _TANH
         case b"Sigmoid":
-            return _LOGISTIC
+            return LOGISTIC
         case b"Relu":
             return _RELU
         case _:

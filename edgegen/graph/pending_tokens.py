@@ -4,11 +4,13 @@ Operators with a fixed state leave them out of it. So a state that every token o
 them, by saying how many count: in the next run these become part of it first, in the same order of operations.
 """
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from edgegen.graph.neighbours import Constants
 from edgegen.graph.node import GraphNode
 from edgegen.graph.protobuf import field, integer_field
+
+Shapes = Mapping[bytes, tuple[int, ...]]
+"""Of initializers, by name."""
 
 MOST_PENDING = 4
 """Tokens of a sequence; states take far more than the inputs of so few."""
@@ -52,7 +54,7 @@ def pending_bytes(shape: Sequence[int]) -> int:
 
 
 def with_pending_tokens(
-    nodes: Sequence[GraphNode | None], states: Set[bytes], constants: Constants, results: Iterable[bytes]
+    nodes: Sequence[GraphNode | None], states: Set[bytes], shapes: Shapes, results: Iterable[bytes]
 ) -> tuple[list[GraphNode | None], bytes]:
     """``nodes`` whose operators read pending tokens, and the fields of a ``GraphProto`` that say so.
 
@@ -64,7 +66,7 @@ def with_pending_tokens(
         past = _state(node, kept) if node else b""
         if node is None or past not in states:
             continue
-        width = _width(node, constants)
+        width = _width(node, shapes)
         names = [pending_input(past.decode()), pending_output(past.decode())]
         taken, left = (name.encode() for name in names)
         inputs = [*node.inputs, *[b""] * (_PLACES[node.op_type] - len(node.inputs)), taken, SPANS.encode()]
@@ -84,10 +86,10 @@ def _state(node: GraphNode, results: Set[bytes]) -> bytes:
     return node.inputs[_PAST[node.op_type]] if node.outputs[_PRESENT[node.op_type]] in results else b""
 
 
-def _width(node: GraphNode, constants: Constants) -> int:
+def _width(node: GraphNode, shapes: Shapes) -> int:
     """Numbers of a pending token, at most: a delta net's decays may be one for each head, or for each key."""
     if node.op_type == b"SelectiveScan":
-        numbers, channels = constants[node.inputs[_RATE]][1]
+        numbers, channels = shapes[node.inputs[_RATE]]
         return 2 * channels + numbers
     channels, q_heads, heads, keys, values = (
         node.integer(name, 0) or 0 for name in (b"channels", b"q_heads", b"heads", b"keys", b"values")

@@ -45,6 +45,7 @@ class Stock:
     inputs: Sequence[str]
     outputs: Sequence[str]
     weights: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
+    functions: Sequence[onnx.FunctionProto] = ()
 
     def serialized(self) -> bytes:
         def values(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
@@ -52,8 +53,9 @@ class Stock:
 
         tensors = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
         graph = helper.make_graph(self.nodes, "stock", values(self.inputs), values(self.outputs), tensors)
-        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, ir_version=10, opset_imports=opsets).SerializeToString()
+        opsets = [helper.make_opsetid("", 21), *(helper.make_opsetid(name, 1) for name in ("com.microsoft", "edgegen"))]
+        made = helper.make_model(graph, ir_version=10, opset_imports=opsets, functions=self.functions)
+        return made.SerializeToString()
 
     def rewritten(self) -> bytes:
         return with_kernels(self.serialized())

@@ -168,21 +168,3 @@ def test_what_an_export_writes_becomes_the_operator(
     weights = np.stack([m.numbers() * m.wide_scales().astype(np.float64)[..., None] for m in own.matrices])
     exact = np.einsum("thk,hnk->thn", x.astype(np.float64), weights.reshape(count, rows, columns))
     np.testing.assert_allclose(run(stock, x), exact, atol=1e-5 * np.abs(exact).max())
-
-
-def packed(numbers: list[int]) -> bytes:
-    return np.array(numbers, np.int64).tobytes()
-
-
-def test_what_is_not_as_exported_stays() -> None:
-    graph = exported(heads_of(np.random.default_rng(0), 3, 64, 20))
-    for before, after in (
-        (b"\x00\x00\x00\x43", b"\x00\x00\x80\x42"),  # 128
-        (b"FusedMatMul", b"OtherMatMul"),
-        (b"transB", b"transA"),
-        (packed([3, 20, 64]), packed([3, 64, 20])),
-        (packed([0, 0, 0, 0, 1, 0]), packed([0, 0, 0, 0, 2, 0])),
-    ):
-        changed = graph.replace(before, after)
-        assert changed != graph
-        assert b"BlockMatMulPerHead" not in with_kernels(changed)

@@ -1,11 +1,12 @@
 """GraphBuilder: ONNX graphs written the way the formula reads.
 
 ``g.op.Add(residual, attention)`` emits one node and returns its output; ``g.ms`` does the same for ONNX Runtime's
-own operators (domain ``com.microsoft``). Weights are ``Tensor``s: a name, a dtype, a shape and an offset in the
+own operators (domain ``com.microsoft``); ``g.function`` emits one of edgegen's operators and, once per graph, its body
+in stock ones. Weights are ``Tensor``s: a name, a dtype, a shape and an offset in the
 bundle's weights file; several graphs may use the same ``Tensor``.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NewType, cast
@@ -13,7 +14,20 @@ from typing import NewType, cast
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
+
+from edgegen.graph.functions import DOMAIN
 
 Value = NewType("Value", str)
 """The name of a tensor in a graph."""
@@ -38,6 +52,8 @@ _DTYPES: dict[str, int] = {
 
 Dimension = int | str
 AttributeValue = int | float | str | Sequence[int] | GraphProto
+Body = Callable[["GraphBuilder", Sequence[Value]], Sequence[Value]]
+"""Emits the nodes of a function over its inputs, in a graph of its own, and returns its outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,7 @@ class GraphBuilder:
         self._nodes: list[NodeProto] = []
         self._constants: dict[str, TensorProto] = {}
         self._counts: dict[str, int] = {}
+        self._functions: dict[str, FunctionProto] = {}
 
     @contextmanager
     def scope(self, name: str) -> Generator[None]:
@@ -150,6 +167,32 @@ class GraphBuilder:
         self._nodes.append(node)
         return tuple(outputs)
 
+    def function(
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        num_outputs: int,
+        body: Body,
+        attributes: Mapping[str, AttributeValue],
+    ) -> tuple[Value, ...]:
+        """Emit one node of edgegen's operator ``name``, whose form follows a ``_``, and keep its ``body``.
+
+        All nodes of a name have one body, which knows of their ``attributes`` nothing: these are the kernel's.
+        """
+        made = self._function(name, inputs, body, attributes)
+        assert self._functions.setdefault(name, made) == made, f"{name} has two bodies"
+        return self.node(name, trimmed(list(inputs)), num_outputs, domain=DOMAIN, attributes=dict(attributes))
+
+    def _function(
+        self, name: str, inputs: Sequence[Value], body: Body, attributes: Mapping[str, AttributeValue]
+    ) -> FunctionProto:
+        inner, names = GraphBuilder(name, self.opset), [f"input{k}" for k in range(len(inputs))]
+        outputs = body(inner, [Value(own) if one else NONE for own, one in zip(names, inputs, strict=True)])
+        constants = [helper.make_node("Constant", [], [key], value=one) for key, one in inner._constants.items()]
+        return helper.make_function(
+            DOMAIN, name, names, list(outputs), [*constants, *inner._nodes], _opsets(self.opset), list(attributes)
+        )
+
     def copy(self, node: NodeProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Emit a copy of another graph's ``node`` over ``inputs``, with its names."""
         copied = NodeProto()
@@ -173,12 +216,18 @@ class GraphBuilder:
             list(self.outputs.values()),
             [*initializers, *self._constants.values()],
         )
-        return _model(graph, self.opset)
+        functions = list(self._functions.values())
+        return helper.make_model(
+            graph,
+            ir_version=IR_VERSION,
+            opset_imports=_opsets(self.opset, *([DOMAIN] if functions else [])),
+            producer_name="edgegen",
+            functions=functions,
+        )
 
 
-def _model(graph: GraphProto, opset: int) -> ModelProto:
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
-    return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets, producer_name="edgegen")
+def _opsets(opset: int, *more: str) -> list[OperatorSetIdProto]:
+    return [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in (MICROSOFT, *more))]
 
 
 def _attribute(name: str, value: AttributeValue) -> AttributeProto:

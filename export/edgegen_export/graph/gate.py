@@ -4,8 +4,8 @@ Shapes: b rows (batch), t new tokens per row, h heads.
 """
 
 from edgegen_export.architecture.components.attention import Gate
+from edgegen_export.graph.activations import negative_softplus
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.mamba2 import negative_softplus
 
 
 def gated(g: GraphBuilder, gate: Gate, x: Value, projected: Value, heads: int, size: int) -> Value:

@@ -1,20 +1,26 @@
 """The gated delta net of a decoder graph, which some layers have instead of attention, over two fixed states.
 
-The recurrence is ONNX Runtime's ``LinearAttention``, whose bits are the same however a text is cut.
+The recurrence is ONNX Runtime's ``LinearAttention``, whose bits are the same however a text is cut. edgegen's kernels
+have it as one operator, with the norms and the gate around it.
 
 Shapes: b rows (batch), t new tokens per row, h value heads, k and v channels of a key head and of a value head.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
+from edgegen.graph.norms_and_activations import LOGISTIC, SILU
 from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
-from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.activations import negative_softplus, silu
+from edgegen_export.graph.builder import MICROSOFT, GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mamba2 import negative_softplus, silu, split
+from edgegen_export.graph.mamba2 import split
 from edgegen_export.graph.short_conv import convolved
-from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
+from edgegen_export.graph.stream import Stream
 
 _TINY = 1e-6
 """Added to the square of a length that is divided by, as transformers does."""
@@ -31,46 +37,79 @@ def gated_delta_net(layer: LayerGraph, net: GatedDeltaNet, x: Value) -> Stream:
     dt_offset, rate = (layer.weight(f"{module}.{name}") for name in net.trained)
     wide = layer.linear(x, *net.inputs)
     mixed, z, dt, beta = split(g, wide, net.convolved, net.values, net.value_heads, net.value_heads)
-    mixed = silu(g, convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv))
-    queries, keys, values = split(g, mixed, net.keys, net.keys, net.values)
-    queries, keys = (of_length_one(g, part, net.key_heads, net.key_dim) for part in (queries, keys))
+    mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
+    qkv = split(g, mixed, net.keys, net.keys, net.values)
     decay = g.op.Mul(negative_softplus(g, g.op.Add(dt, dt_offset)), rate)
     share = g.op.Sigmoid(beta)
     share = g.op.Mul(share, g.constant(np.array(2, np.float32))) if net.doubled else share
-    read = read_by_delta_rule(g, (queries, keys, values), decay, share, delta, net.key_heads)
-    even = norm_of_groups(g, Norm("rms", net.eps), read, net.value_heads, net.value_dim)
-    y = g.op.Mul(even, layer.weight(f"{module}.norm.weight"))
-    return layer.output(g.op.Mul(y, silu(g, z)), f"{module}.out")
+    rule = DeltaRule(net.key_heads, delta, net.eps, "silu")
+    return layer.output(rule.read(g, qkv, decay, share, layer.weight(f"{module}.norm.weight"), z), f"{module}.out")
 
 
-def read_by_delta_rule(
-    g: GraphBuilder, qkv: tuple[Value, ...], decay: Value, beta: Value, delta: FixedState, key_heads: int
-) -> Value:
-    """Read the state ``delta`` by q, [b, t, h · v], after each token has decayed it and moved it by ``beta``.
+@dataclass(frozen=True, slots=True)
+class DeltaRule:
+    """``norm(q · S) · gate(z)`` after each token has decayed the state S and moved it to v by beta; queries and keys
+    have a length of one.
 
-    ``qkv``: [b, t, key_heads · k] twice and [b, t, h · v]; ``decay``: logarithms, [b, t, h] or [b, t, h · k].
+    ``key_heads``: heads of queries and keys; ``state``: S, [b, h, k, v]; ``eps``: of the norm by head.
     """
-    value_heads, key_dim, _ = delta.shape
-    shape = ["batch", *delta.shape]
-    read, present = g.node(
-        "LinearAttention",
-        [*qkv, g.input(delta.past, "float32", shape), decay, beta],
-        2,
-        domain="com.microsoft",
-        attributes={
-            "update_rule": "gated_delta",
-            "scale": key_dim**-0.5,
-            "q_num_heads": key_heads,
-            "kv_num_heads": value_heads,
-        },
-    )
-    g.output(delta.present, present, "float32", shape)
-    return read
 
+    key_heads: int
+    state: FixedState
+    eps: float
+    gate: Literal["silu", "sigmoid"]
 
-def of_length_one(g: GraphBuilder, x: Value, heads: int, size: int, tiny: float = _TINY) -> Value:
-    """Each of the ``heads`` of x [b, t, heads · size] over its length, to whose square ``tiny`` is added: an RMS norm
-    whose weight is ``size ** -0.5``."""
-    weight = g.constant(np.full(size, size**-0.5, np.float32))
-    even = norm_operator(g, Norm("rms", tiny / size), g.op.Reshape(x, g.axes(0, 0, heads, size)), weight)
-    return g.op.Reshape(even, g.axes(0, 0, heads * size))
+    def read(self, g: GraphBuilder, qkv: Sequence[Value], decay: Value, beta: Value, weight: Value, z: Value) -> Value:
+        """Read the state, [b, t, h · v], and let each token change it.
+
+        ``qkv``: [b, t, key_heads · k] twice and [b, t, h · v]; ``decay``: logarithms, [b, t, h] or [b, t, h · k];
+        ``beta`` [b, t, h]; ``weight`` [h · v], of the norm; ``z`` [b, t, h · v].
+        """
+        (heads, keys, values), shape = self.state.shape, ["batch", *self.state.shape]
+        past, unit = g.input(self.state.past, "float32", shape), g.constant(np.full(keys, keys**-0.5, np.float32))
+        y, present = g.function(
+            f"GatedDeltaRule_{self.key_heads}_{heads}_{keys}_{values}_{self.gate}",
+            [*qkv, past, decay, beta, unit, weight, z],
+            2,
+            self._body,
+            {
+                "q_heads": self.key_heads,
+                "heads": heads,
+                "keys": keys,
+                "values": values,
+                "scale": keys**-0.5,
+                "q_epsilon": _TINY / keys,
+                "epsilon": self.eps,
+                "activation": {"silu": SILU, "sigmoid": LOGISTIC}[self.gate],
+            },
+        )
+        g.output(self.state.present, present, "float32", shape)
+        return y
+
+    def _body(self, f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
+        q, k, v, past, decay, beta, unit, weight, z = inputs
+        heads, keys, values = self.state.shape
+
+        def normed(x: Value, heads: int, size: int, weight: Value, eps: float) -> Value:
+            """x [b, t, heads · size], normalized by head."""
+            split = f.op.Reshape(x, f.axes(0, 0, heads, size))
+            # ONNX Runtime (1.23 to 1.32) ends the process at this operator in a function without stash_type.
+            even = f.op.SimplifiedLayerNormalization(split, weight, axis=-1, epsilon=eps, stash_type=1)
+            return f.op.Reshape(even, f.axes(0, 0, heads * size))
+
+        q, k = (normed(x, self.key_heads, keys, unit, _TINY / keys) for x in (q, k))
+        read, present = f.node(
+            "LinearAttention",
+            [q, k, v, past, decay, beta],
+            2,
+            domain=MICROSOFT,
+            attributes={
+                "update_rule": "gated_delta",
+                "scale": keys**-0.5,
+                "q_num_heads": self.key_heads,
+                "kv_num_heads": heads,
+            },
+        )
+        even = normed(read, heads, values, f.constant(np.ones(values, np.float32)), self.eps)
+        gate = silu(f, z) if self.gate == "silu" else f.op.Sigmoid(z)
+        return f.op.Mul(f.op.Mul(even, weight), gate), present

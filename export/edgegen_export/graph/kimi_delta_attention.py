@@ -9,13 +9,13 @@ Shapes: b rows (batch), t new tokens per row, h heads, c channels of a head, i =
 import numpy as np
 
 from edgegen_export.architecture.components.kimi_delta_attention import KimiDeltaAttention
-from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.graph.activations import negative_softplus
 from edgegen_export.graph.builder import Value
-from edgegen_export.graph.gated_delta_net import of_length_one, read_by_delta_rule
+from edgegen_export.graph.gated_delta_net import DeltaRule
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mamba2 import negative_softplus, silu, split
+from edgegen_export.graph.mamba2 import split
 from edgegen_export.graph.short_conv import convolved
-from edgegen_export.graph.stream import Stream, norm_of_groups
+from edgegen_export.graph.stream import Stream
 
 
 def kimi_delta_attention(layer: LayerGraph, net: KimiDeltaAttention, x: Value) -> Stream:
@@ -32,15 +32,12 @@ def kimi_delta_attention(layer: LayerGraph, net: KimiDeltaAttention, x: Value) -
     mixed, dt, z, beta = split(g, wide, 3 * net.channels, *rest)
     if net.rank is not None:
         dt, z = (layer.linear(part, f"{module}.{name}") for name, part in zip(net.low, (dt, z), strict=True))
-    mixed = silu(g, convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv))
-    queries, keys, values = split(g, mixed, *[net.channels] * 3)
-    queries, keys = (of_length_one(g, part, net.heads, net.head_dim) for part in (queries, keys))
+    mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
+    qkv = split(g, mixed, *[net.channels] * 3)
     dt = g.op.Add(dt, dt_offset)
     if net.bound is None:
         decay = g.op.Mul(negative_softplus(g, dt), rate)
     else:
         decay = g.op.Mul(g.op.Sigmoid(g.op.Mul(dt, rate)), g.constant(np.array(net.bound, np.float32)))
-    read = read_by_delta_rule(g, (queries, keys, values), decay, g.op.Sigmoid(beta), delta, net.heads)
-    even = norm_of_groups(g, Norm("rms", net.eps), read, net.heads, net.head_dim)
-    y = g.op.Mul(even, layer.weight(f"{module}.norm.weight"))
-    return layer.output(g.op.Mul(y, g.op.Sigmoid(z)), f"{module}.out")
+    rule, weight = DeltaRule(net.heads, delta, net.eps, "sigmoid"), layer.weight(f"{module}.norm.weight")
+    return layer.output(rule.read(g, qkv, decay, g.op.Sigmoid(beta), weight, z), f"{module}.out")

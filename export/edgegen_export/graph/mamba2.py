@@ -1,8 +1,7 @@
 """The Mamba-2 mixer of a decoder graph, instead of attention or beside it in a layer, over two fixed states.
 
 The recurrence is ONNX Runtime's ``LinearAttention`` in its gated mode, with C as queries, B as keys and dt · x as
-values: its bits are the same however a text is cut. Those of stock ``Softplus`` are not, where threads share its
-elements, but a row of ``LogSoftmax`` is one thread's: ``-softplus(x)`` is ``log_softmax([x, 0])`` at the 0.
+values: its bits are the same however a text is cut.
 
 Shapes: b rows (batch), t new tokens per row, h heads, p channels of a head, i = h · p inner channels.
 """
@@ -11,6 +10,7 @@ import numpy as np
 
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.norm import Norm
+from edgegen_export.graph.activations import negative_softplus, silu
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.short_conv import convolved
@@ -28,7 +28,7 @@ def mamba2(layer: LayerGraph, mixer: Mamba2, x: Value) -> Stream:
     conv, ssm = layer.states(mixer)
     dt_offset, rate, skip = (layer.weight(f"{module}.{name}") for name in mixer.trained)
     z, mixed, dt = split(g, layer.linear(x, *mixer.inputs), mixer.inner, mixer.convolved, mixer.heads)
-    mixed = silu(g, convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv))
+    mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
     shared = mixer.groups * mixer.state
     values, keys, queries = split(g, mixed, mixer.inner, shared, shared)
 
@@ -63,17 +63,6 @@ def mamba2(layer: LayerGraph, mixer: Mamba2, x: Value) -> Stream:
 def split(g: GraphBuilder, x: Value, *sizes: int) -> tuple[Value, ...]:
     """``x`` [b, t, c] in parts of so many channels."""
     return g.node("Split", [x, g.axes(*sizes)], len(sizes), attributes={"axis": 2})
-
-
-def silu(g: GraphBuilder, x: Value) -> Value:
-    """``x · sigmoid(x)``."""
-    return g.ms.QuickGelu(x, alpha=1.0)
-
-
-def negative_softplus(g: GraphBuilder, x: Value) -> Value:
-    """``-log(1 + exp(x))``, in nodes that edgegen's kernels know again."""
-    pairs = g.op.Pad(g.op.Unsqueeze(x, g.axes(-1)), g.axes(0, 0, 0, 0, 0, 0, 0, 1))
-    return g.op.Gather(g.op.LogSoftmax(pairs, axis=-1), g.constant(np.array(1, np.int64)), axis=-1)
 
 
 def _normalized(layer: LayerGraph, mixer: Mamba2, norm: Norm, x: Value) -> Value:

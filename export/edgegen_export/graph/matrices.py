@@ -3,6 +3,8 @@
 Shapes: b rows (batch), t new tokens per row, n = b · t tokens in all, h heads.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from onnx import TensorProto
 
@@ -64,7 +66,7 @@ def linear(g: GraphBuilder, matrix: LinearMatrix, x: Value, bias: Tensor | None 
                 accuracy_level=matrix.accuracy_level,
             )
         case TernaryMatrix():
-            y = _ternary(g, matrix, x)
+            return _ternary(g, matrix, x, added)
         case FloatMatrix(weight):
             if matrix.rounded_inputs:
                 x = _rounded_inputs(g, x)
@@ -76,35 +78,54 @@ def of_each_head(g: GraphBuilder, matrices: HeadMatrices, x: Value) -> Value:
     """x [n, h, columns] of each head times its matrix: [n, h, rows].
 
     There is one row of zeros more: ONNX Runtime adds in another order where there is a single row, and the bits of a
-    token must not depend on how a text is cut. ``edgegen.graph.matrices_per_head`` knows the nodes of quantized
-    matrices, and puts one of edgegen's operators in their place; without that, ONNX Runtime makes floats of them when
-    it opens the graph.
+    token must not depend on how a text is cut. Quantized matrices are one of edgegen's operators; where its kernels are
+    not, ONNX Runtime makes floats of them when it opens the graph.
     """
     match matrices:
         case FloatHeads(stored, transposed):
-            weight = g.weight(stored)
-        case BlockHeads(codes, scales, heads, rows, columns):
-            transposed, wide = False, g.op.Cast(g.weight(codes), to=TensorProto.FLOAT)
-            values = g.op.Sub(wide, g.constant(np.array(MIDDLE, np.float32)))
-            weight = g.op.Reshape(g.op.Mul(values, g.weight(scales)), g.axes(heads, rows, columns))
+            return _of_each_head(g, x, g.weight(stored), transposed=transposed)
+        case BlockHeads():
+            return _of_quantized_heads(g, matrices, x)
+
+
+def _of_quantized_heads(g: GraphBuilder, matrices: BlockHeads, x: Value) -> Value:
+    heads, rows, columns = matrices.heads, matrices.rows, matrices.columns
+
+    def body(f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
+        x, codes, scales = inputs
+        values = f.op.Sub(f.op.Cast(codes, to=TensorProto.FLOAT), f.constant(np.array(MIDDLE, np.float32)))
+        weight = f.op.Reshape(f.op.Mul(values, scales), f.axes(heads, rows, columns))
+        return [_of_each_head(f, x, weight, transposed=False)]
+
+    sizes = {"heads": heads, "K": columns, "N": rows, "bits": 8, "block_size": matrices.block_size}
+    inputs = [x, g.weight(matrices.codes), g.weight(matrices.scales)]
+    return g.function(f"BlockMatMulPerHead_{heads}_{rows}_{columns}", inputs, 1, body, sizes)[0]
+
+
+def _of_each_head(g: GraphBuilder, x: Value, weight: Value, *, transposed: bool) -> Value:
     padded = g.op.Pad(g.op.Transpose(x, perm=[1, 0, 2]), g.axes(0, 0, 0, 0, 1, 0))
     made = g.ms.FusedMatMul(padded, weight, transB=int(not transposed))
     return g.op.Transpose(g.op.Slice(made, g.axes(0), g.axes(-1), g.axes(1)), perm=[1, 0, 2])
 
 
-def _ternary(g: GraphBuilder, matrix: TernaryMatrix, x: Value) -> Value:
-    """Whole numbers are summed: ONNX Runtime makes a matrix of int8 of the codes when it opens the graph.
+def _ternary(g: GraphBuilder, matrix: TernaryMatrix, x: Value, bias: Value) -> Value:
+    """``x @ matrix.T + bias`` by one of edgegen's operators."""
+    sizes = {"K": IN_A_BYTE * matrix.codes.shape[1], "N": matrix.rows, "bits": 2, "block_size": 4}
+    inputs = [x, g.weight(matrix.codes), g.weight(matrix.scales), NONE, bias]
+    return g.function(f"BlockMatMul_ternary{'_bias' if bias else ''}", inputs, 1, _ternary_body, sizes)[0]
 
-    ``edgegen.graph.ternary`` knows these nodes, and puts one of edgegen's operators in their place.
-    """
-    scaled, factor = _scaled_inputs(g, x)
-    zero = g.constant(np.array(128, np.uint8))
-    rounded = g.op.QuantizeLinear(scaled, g.constant(np.array(1, np.float32)), zero)
-    codes = g.op.Cast(g.weight(matrix.codes), to=TensorProto.INT32)
-    values = g.op.Gather(g.constant(values_of_bytes(), "values of bytes"), codes)
-    rows = g.op.Reshape(values, g.axes(matrix.rows, IN_A_BYTE * matrix.codes.shape[1]))
-    sums = g.op.Cast(g.op.MatMulInteger(rounded, g.op.Transpose(rows), zero), to=TensorProto.FLOAT)
-    return g.op.Mul(g.op.Div(sums, factor), g.weight(matrix.scales))
+
+def _ternary_body(f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
+    """Whole numbers are summed: ONNX Runtime makes a matrix of int8 of the codes when it opens the graph."""
+    x, codes, scales, _, bias = inputs
+    scaled, factor = _scaled_inputs(f, x)
+    zero = f.constant(np.array(128, np.uint8))
+    rounded = f.op.QuantizeLinear(scaled, f.constant(np.array(1, np.float32)), zero)
+    values = f.op.Gather(f.constant(values_of_bytes(), "values of bytes"), f.op.Cast(codes, to=TensorProto.INT32))
+    rows = f.op.Reshape(values, f.axes(0, -1))
+    sums = f.op.Cast(f.op.MatMulInteger(rounded, f.op.Transpose(rows), zero), to=TensorProto.FLOAT)
+    y = f.op.Mul(f.op.Div(sums, factor), scales)
+    return [f.op.Add(y, bias) if bias else y]
 
 
 def _scaled_inputs(g: GraphBuilder, x: Value) -> tuple[Value, Value]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgegen_export.architecture.components.experts import Experts, Routing
+from edgegen_export.graph.activations import negative_softplus
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
-from edgegen_export.graph.mamba2 import negative_softplus
 
 _NEVER = -1e30
 """The logit of an expert that is not chosen: its share of a softmax is 0."""

@@ -1,16 +1,21 @@
 """The short convolution of a decoder graph, which some layers have instead of attention, over a fixed state.
 
 It is written as shifted products, not as ONNX Runtime's ``CausalConvWithState``: a prompt of 128 tokens takes a third
-of the time, a token 4 µs more, every version of ONNX Runtime has it, and its bits depend on nothing.
+of the time, a token 4 µs more, every version of ONNX Runtime has it, and its bits depend on nothing. edgegen's kernels
+have it as one operator, of which this is the body.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size, w width of the convolution.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
+from edgegen.graph.norms_and_activations import SILU
 from edgegen_export.architecture.components.short_conv import ShortConv
-from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.activations import silu
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.stream import Stream
@@ -29,32 +34,56 @@ def short_conv(layer: LayerGraph, conv: ShortConv, x: Value) -> Stream:
     return layer.output(g.op.Mul(after, mixed), f"{conv.name}.out")
 
 
-def convolved(g: GraphBuilder, params: Parameters, module: str, x: Value, state: FixedState) -> Value:
-    """``Σ kernel[:, k] · x[:, t - w + 1 + k]`` of x [b, t, d], from the earliest token to the latest, plus a bias.
+def convolved(
+    g: GraphBuilder, params: Parameters, module: str, x: Value, state: FixedState, *, activated: bool = False
+) -> Value:
+    """``Σ kernel[:, k] · x[:, t - w + 1 + k]`` of x [b, t, d], from the earliest token to the latest, plus a bias; SiLU
+    of that, where it is ``activated``.
 
     The state [b, w - 1, d] is x of the last tokens.
     """
-    seen, width = with_last_tokens(g, x, state), state.shape[0] + 1
-    tokens = g.op.Shape(x, start=1, end=2)
-    kernel = g.weight(params.vector(f"{module}.weight"))  # [d, 1, w]
-    total = None
+    shape, (last, channels) = ["batch", *state.shape], state.shape
+    kernel, bias = g.weight(params.vector(f"{module}.weight")), params.bias(module)  # [d, 1, w], [d]
+
+    def body(f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
+        x, past, kernel, bias = inputs
+        total = _convolved(f, (seen := f.op.Concat(past, x, axis=1)), x, kernel, last + 1)
+        total = f.op.Add(total, bias) if bias else total
+        return silu(f, total) if activated else total, _last_of(f, seen, last)
+
+    past = g.input(state.past, "float32", shape)
+    kind = 1 + SILU if activated else 0
+    y, present = g.function(
+        f"CausalConv_{last + 1}{'_bias' if bias else ''}{'_silu' if activated else ''}",
+        [x, past, kernel, g.weight(bias) if bias else NONE],
+        2,
+        body,
+        {"channels": channels, "width": last + 1, "activation": kind},
+    )
+    g.output(state.present, present, "float32", shape)
+    return y
+
+
+def _convolved(g: GraphBuilder, seen: Value, x: Value, kernel: Value, width: int) -> Value:
+    """The products of what is ``seen`` [b, w - 1 + t, d] with the taps of ``kernel`` [d, 1, w], added up."""
+    tokens, total = g.op.Shape(x, start=1, end=2), NONE
     for k in range(width):
-        earlier = shifted(g, seen, tokens, k)
         tap = g.op.Reshape(g.op.Gather(kernel, g.constant(np.array(k, np.int64)), axis=2), g.axes(-1))
-        product = g.op.Mul(earlier, tap)
+        product = g.op.Mul(shifted(g, seen, tokens, k), tap)
         total = g.op.Add(total, product) if total else product
-    assert total, "a convolution has a width"
-    bias = params.bias(module)
-    return g.op.Add(total, g.weight(bias)) if bias else total
+    return total
 
 
 def with_last_tokens(g: GraphBuilder, x: Value, state: FixedState) -> Value:
     """x [b, t, d] behind what the state kept of it, [b, w - 1 + t, d]; the state becomes the last tokens of both."""
     shape = ["batch", *state.shape]
     seen = g.op.Concat(g.input(state.past, "float32", shape), x, axis=1)
-    present = g.op.Slice(seen, g.axes(-state.shape[0]), g.axes(np.iinfo(np.int64).max), g.axes(1))
-    g.output(state.present, present, "float32", shape)
+    g.output(state.present, _last_of(g, seen, state.shape[0]), "float32", shape)
     return seen
+
+
+def _last_of(g: GraphBuilder, seen: Value, count: int) -> Value:
+    return g.op.Slice(seen, g.axes(-count), g.axes(np.iinfo(np.int64).max), g.axes(1))
 
 
 def shifted(g: GraphBuilder, seen: Value, tokens: Value, first: int) -> Value:

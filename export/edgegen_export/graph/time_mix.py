@@ -13,11 +13,10 @@ import numpy as np
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.gated_delta_net import of_length_one
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba2 import split
 from edgegen_export.graph.reductions import total
-from edgegen_export.graph.stream import Stream, norm_of_groups
+from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 from edgegen_export.graph.token_shift import blend, change
 
 _TINY = 1e-24
@@ -53,7 +52,7 @@ def time_mix(layer: LayerGraph, mixer: TimeMix, x: Value) -> Stream:
         v, low = split(g, v, mixer.channels, mixer.mix_rank)
         v = g.op.Add(v, g.op.Mul(g.op.Sub(first_value, v), g.op.Sigmoid(projected("mix", low))))
     decay = g.op.Exp(g.op.Mul(g.op.Sigmoid(w), g.constant(np.array(-mixer.largest_decay, np.float32))))
-    unit = of_length_one(g, weighed(k, "key_scale"), mixer.heads, mixer.head_dim, _TINY)
+    unit = _of_length_one(g, weighed(k, "key_scale"), mixer.heads, mixer.head_dim)
     less = g.op.Sub(g.op.Mul(k, rate), k)
     k = g.op.Add(k, weighed(less, "key_rate"))
 
@@ -112,3 +111,11 @@ def _scanned(
         },
     )
     return g.op.Reshape(y, g.axes(0, 0, mixer.channels)), present
+
+
+def _of_length_one(g: GraphBuilder, x: Value, heads: int, size: int) -> Value:
+    """Each of the ``heads`` of x [b, t, heads · size] over its length, to whose square ``_TINY`` is added: an RMS norm
+    whose weight is ``size ** -0.5``."""
+    weight = g.constant(np.full(size, size**-0.5, np.float32))
+    even = norm_operator(g, Norm("rms", _TINY / size), g.op.Reshape(x, g.axes(0, 0, heads, size)), weight)
+    return g.op.Reshape(even, g.axes(0, 0, heads * size))

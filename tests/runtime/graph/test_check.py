@@ -190,6 +190,7 @@ def of_operator(kind: str, *inputs: str, domain: str = "", **attributes: Any) ->
     [
         ([function(ADD, domain="evil")], "the function 'CausalConv_4' of 'evil' is none of edgegen's"),
         ([function(ADD, name="FusedLayers")], "the function 'FusedLayers' of 'edgegen' is none of edgegen's"),
+        ([function(ADD, name="CausalConv")], "the function 'CausalConv' of 'edgegen' is none of edgegen's"),
         ([SUM, SUM], "two functions 'CausalConv_4'"),
         ([with_inputs("x", "x")], "two inputs or outputs of one name"),
         ([with_inputs("x", "")], "two inputs or outputs of one name, or one without a name"),
