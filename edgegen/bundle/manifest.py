@@ -17,7 +17,7 @@ from edgegen.strict_json import OPTIONAL, decode
 from edgegen.system import is_portable, name_clashes
 
 MANIFEST_NAME = "edgegen.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MOST_BYTES = 1 << 22
 """Of a manifest; one of a hundred layers has some 100 kB."""
 
@@ -432,7 +432,7 @@ class Manifest:
         if version != FORMAT_VERSION:
             raise ManifestError(
                 f"{where} has format version {version!r}; this edgegen reads version {FORMAT_VERSION}: "
-                "export the model again, or use the edgegen that wrote it."
+                "export the model again (`edgegen export … --force`), or use the edgegen that wrote it."
             )
         stated = cast(dict[str, Any], raw).pop(KEY, None)
         if stated != ManifestDigest.of(text.encode()).stated:

@@ -2,7 +2,7 @@
 import * as ort from "./node_modules/onnxruntime-web/dist/ort.wasm.min.mjs";
 import { Tokenizer } from "./node_modules/@huggingface/tokenizers/dist/tokenizers.min.mjs";
 
-const FORMAT_VERSION = 2;
+const FORMAT_VERSION = 3;
 const CHUNK = 64; // tokens of a prompt in one run
 const GROWTH = 128; // the KV cache grows by so many tokens: every run copies all of it
 

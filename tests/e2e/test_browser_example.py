@@ -192,8 +192,8 @@ def test_the_browser_example_tells_errors(folder: Path, open_page: "Callable[[st
     weights.write_bytes(content)
     open_page("?bundle=damaged/").get_by_text("weights.data is damaged: copy the bundle again.").wait_for()
     manifest = json.loads((damaged / "edgegen.json").read_bytes())
-    (damaged / "edgegen.json").write_text(json.dumps(manifest | {"format_version": 3}))
-    open_page("?bundle=damaged/").get_by_text("is of format 3: 2 is read here.").wait_for()
+    (damaged / "edgegen.json").write_text(json.dumps(manifest | {"format_version": 2}))
+    open_page("?bundle=damaged/").get_by_text("is of format 2: 3 is read here.").wait_for()
 
 
 def test_a_prompt_longer_than_the_context_is_refused(open_page: "Callable[[str], Page]") -> None:

@@ -166,14 +166,15 @@ def test_an_adapter_is_told_where_one_was_merged_in(raw: dict[str, Any]) -> None
     assert problems(raw) == ["source.revision: missing", "source.adapter: missing"]
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, "2", None, 1.5])
+@pytest.mark.parametrize("version", [0, 1, 2, 4, "3", None, 1.5])
 def test_another_format_version_is_refused_with_the_way_out(raw: dict[str, Any], version: Any) -> None:
     raw["format_version"] = version
     (problem,) = problems(raw)
-    assert f"format version {version!r}; this edgegen reads version 2: export the model again" in problem
+    assert f"format version {version!r}; this edgegen reads version 3: export the model again" in problem
+    assert "`edgegen export … --force`" in problem
 
 
-@pytest.mark.parametrize("version", [2.0])
+@pytest.mark.parametrize("version", [3.0])
 def test_what_only_equals_the_format_version_is_refused(raw: dict[str, Any], version: Any) -> None:
     raw["format_version"] = version
     assert problems(raw) == [f"format_version: int expected, found {type(version).__name__}"]
