@@ -7,18 +7,14 @@ from typing import Self
 from edgegen.graph.protobuf import (
     field,
     fields,
-    float_field,
-    integer,
     integer_field,
     integer_value,
-    packed_integers,
     values,
 )
 
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
-_ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_INTEGERS, _ATTRIBUTE_TYPE = 1, 3, 8, 20
-_ATTRIBUTE_FLOAT, _ATTRIBUTE_TEXT = 2, 4
-_FLOAT_TYPE, _INTEGER_TYPE = 1, 2
+_ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_TEXT, _ATTRIBUTE_TYPE = 1, 3, 4, 20
+_INTEGER_TYPE = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,14 +63,6 @@ class GraphNode:
         message = self.attributes.get(name)
         return default if message is None else integer_value(message, _ATTRIBUTE_INTEGER)
 
-    def integers(self, name: bytes) -> list[int]:
-        """An attribute that is a list of integers; none where it is left out."""
-        found = list[int]()
-        for number, payload, whole in fields(self.attributes.get(name, b"")):
-            if number == _ATTRIBUTE_INTEGERS:
-                found += packed_integers(payload) if payload else [integer(whole)]
-        return found
-
     def replaced(
         self, op_type: bytes, inputs: Sequence[bytes], outputs: Sequence[bytes], attributes: Mapping[bytes, bytes]
     ) -> Self:
@@ -91,12 +79,6 @@ class GraphNode:
 def integer_attribute(name: bytes, value: int) -> bytes:
     """An ``AttributeProto`` of an integer that is not negative."""
     held = integer_field(_ATTRIBUTE_INTEGER, value) + integer_field(_ATTRIBUTE_TYPE, _INTEGER_TYPE)
-    return field(_ATTRIBUTE_NAME, name) + held
-
-
-def real_attribute(name: bytes, value: float) -> bytes:
-    """An ``AttributeProto`` of a float."""
-    held = float_field(_ATTRIBUTE_FLOAT, value) + integer_field(_ATTRIBUTE_TYPE, _FLOAT_TYPE)
     return field(_ATTRIBUTE_NAME, name) + held
 
 

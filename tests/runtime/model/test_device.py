@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.layer_state import FixedState
 from edgegen.errors import DeviceError
 from edgegen.generation.session import Session
 from edgegen.graph.float16_attention import obstacles, with_float16_attention
@@ -21,6 +22,8 @@ from edgegen.model.loading import open_on_device, open_runner, open_tokenizer, w
 from edgegen.model.ort_session import runtime_providers
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
+from edgegen_export.graph.builder import GraphBuilder
+from edgegen_export.graph.gated_delta_net import DeltaRule
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, prefilled
@@ -262,6 +265,15 @@ class TestRefusals:
     def test_the_cpu_is_taken_without_a_word(self, bundle: Bundle) -> None:
         assert not wants_gpu(EngineOptions())
         open_runner(bundle, EngineOptions(threads=1)).close()
+
+    def test_what_a_function_computes_is_seen(self) -> None:
+        g = GraphBuilder("delta")
+        x = g.input("x", "float32", [1, 1, 4])
+        names = ("q", "k", "v", "decay", "beta")
+        q, k, v, decay, beta = (g.input(name, "float32", [1, 1, 1 if name == "beta" else 4]) for name in names)
+        rule = DeltaRule(1, FixedState(0, "past", "present", (1, 4, 4)), 1e-6, "silu")
+        g.output("y", rule.read(g, [q, k, v], decay, beta, x, x), "float32", [1, 1, 4])
+        assert obstacles(g.model().SerializeToString()) == ["it has linear attention"]
 
     def test_what_is_no_graph(self, bundle: Bundle) -> None:
         graph = bundle.file(bundle.variant.prefill).read_bytes()
