@@ -17,12 +17,12 @@ from edgegen_export.calibration.calibrate import Calibrated, calibrate
 from edgegen_export.calibration.layer_walk import layer_matrices
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import kv_spec
-from edgegen_export.graph.fused import fused_name, parts
+from edgegen_export.graph.fused import fused_name, fused_weight, parts
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.quantize.allocation import Rung, upgraded_within
 from edgegen_export.quantize.block_store import BlockStore
-from edgegen_export.quantize.blockwise import stored_bits
+from edgegen_export.quantize.blockwise import rounded_plainly, stored_bits
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, FLOATS, FOUR_BITS
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.bundles import decoded
@@ -215,9 +215,9 @@ def dequantized(names: Sequence[str], made: Calibrated, store: BlockStore) -> di
     """The modules' weights as their codes have them."""
     result = dict[str, LazyTensor]()
     for name in names:
-        blocks, start = store.get(name, made.recipe.format_of(name)), 0
-        assert blocks is not None
-        values = blocks.values()
+        form, start = made.recipe.format_of(name), 0
+        whole = fused_weight(made.tensors, parts(name))
+        values = (store.get(name, form) or rounded_plainly(whole, form)).values()
         for module in parts(name):
             stop = start + made.tensors[f"{module}.weight"].shape[0]
             result[f"{module}.weight"] = LazyTensor.from_array(values[start:stop])

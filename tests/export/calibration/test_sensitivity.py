@@ -38,8 +38,9 @@ class Counted(LayerwiseModel):
         blocks: Mapping[str, Blocks] | None = None,
         *,
         kernels: bool = False,
+        in_int8: bool = False,
     ) -> Generator[LayerRun]:
-        with super().layer(layer, tokens, taps, changed, blocks, kernels=kernels) as run:
+        with super().layer(layer, tokens, taps, changed, blocks, kernels=kernels, in_int8=in_int8) as run:
             yield cast(LayerRun, CountedRun(run, self))
 
 
