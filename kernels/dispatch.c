@@ -4,6 +4,7 @@
 #include "gptq.h"
 #include "matrix.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(_WIN32)
@@ -87,13 +88,26 @@ static const char *wanted_name(char *to, size_t size) {
 }
 
 static const Kernels *const ALL[] = {CHOICES & edgegen_portable};
+enum { COUNT = sizeof ALL / sizeof *ALL };
+
+/* Whether the processor runs ALL[i], asked once: in a virtual machine each CPUID takes some 20 microseconds. */
+static bool runs_here(size_t i) {
+  enum { UNKNOWN, NO, YES };
+  static _Atomic int answers[COUNT];
+  int answer = atomic_load_explicit(&answers[i], memory_order_relaxed);
+  if (answer == UNKNOWN) {
+    answer = runs(ALL[i]) ? YES : NO;
+    atomic_store_explicit(&answers[i], answer, memory_order_relaxed);
+  }
+  return answer == YES;
+}
 
 const Kernels *edgegen_kernels(const char *name) {
   char value[16];
   const char *wanted = name ? name : wanted_name(value, sizeof value);
   const Kernels *best = NULL;
-  for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) {
-    if (!runs(ALL[i])) continue;
+  for (size_t i = 0; i < COUNT; i++) {
+    if (!runs_here(i)) continue;
     if (!best) best = ALL[i];
     if (wanted && !strcmp(wanted, ALL[i]->name)) return ALL[i];
   }
