@@ -43,11 +43,7 @@ LISTED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 SERVER = "http://127.0.0.1:8000"
 OLLAMA_SERVER = "http://127.0.0.1:11434"
-CLIENTS: dict[str, tuple[str, ...]] = {
-    "clients.md": ("openai", "anthropic"),
-    "ollama.md": ("ollama",),
-    "llama-server.md": (),
-}
+CLIENTS = {"clients.md": ("openai", "anthropic", "ollama")}
 """Pages whose Python talks to a server, and the modules that they use for it."""
 
 RUN = {"edgegen", "echo"}

@@ -43,7 +43,8 @@ TERMS = {
     "docs/cli.md": "KV cache; temperature; beam",
     "docs/clients.md": """
         openai; anthropic; stream; logprobs; JSON; tools; prefix caching; constrained decoding; chat template; function
-        calling; context; KV cache; reasoning; slot; API key; schema; CORS; base model
+        calling; context; KV cache; reasoning; slot; API key; schema; CORS; base model; ollama; NDJSON; llama-server;
+        FIM; samplers; greedy; log-probabilities; server-sent events
         """,
     "docs/configuration.md": "environment variable; precedence; flag; completion; system message",
     "docs/constrained-output.md": "constrained decoding; JSON Schema; regular expression; Lark; GBNF",
@@ -81,11 +82,6 @@ TERMS = {
     "docs/life-of-an-export.md": """
         calibration; self-sampling; SmoothQuant; GPTQ; int4 allocation; int8 refinement; KV cache; resume; parity
         report
-        """,
-    "docs/llama-server.md": "llama-server; FIM; samplers; greedy; chat template; log-probabilities; server-sent events",
-    "docs/ollama.md": """
-        ollama; NDJSON; chat template; function calling; constrained decoding; JSON Schema; FIM; greedy; context; CORS;
-        API; reasoning
         """,
     "docs/parity.md": "KL divergence; top-1 agreement; perplexity; standard error; KV cache; hidden states",
     "docs/kernels.md": "kernels; weights; bit-exact",

@@ -19,7 +19,7 @@ from tests.root import ROOT
 from tests.runtime.models import RandomGraphs, fake_llm
 from tests.runtime.server.material import HELLO, client_of, error_of
 
-PAGE = ROOT / "docs" / "llama-server.md"
+PAGE = ROOT / "docs" / "clients.md"
 ONCE: dict[str, Any] = {"prompt": "Once upon", "n_predict": 6}
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -495,7 +495,7 @@ def test_a_model_without_tokens_refuses(client: TestClient) -> None:
 
 def rows(section: str) -> dict[str, tuple[str, str]]:
     """The table below a heading: what each line begins with, and the two cells after it."""
-    part = PAGE.read_text("utf-8").partition(f"## {section}\n")[2].partition("\n## ")[0]
+    part = PAGE.read_text("utf-8").partition(f"### {section}\n")[2].partition("\n##")[0]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in part.splitlines() if line[:1] == "|"]
     return {row[0].strip("`"): (row[1], row[2]) for row in cells[2:] if len(row) == 3}
 
@@ -525,7 +525,7 @@ def test_the_docs_have_every_ported_option() -> None:
 
 
 def test_the_docs_have_every_scenario() -> None:
-    told = rows("Scenarios")
+    told = rows("Scenarios of llama.cpp's tests")
     keys = {f"security: {name}" for name in OF_KEYS}
     assert {name for name, (verdict, _) in told.items() if verdict == "same"} == SAME.keys() | keys
     assert {verdict for verdict, _ in told.values()} == {"same", "differs", "absent"}

@@ -574,8 +574,9 @@ def test_a_conversation_of_home_assistant_names_its_calls(folder: Path) -> None:
 
 
 def test_the_docs_have_every_option() -> None:
-    text = (ROOT / "docs" / "ollama.md").read_text("utf-8")
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
+    text = (ROOT / "docs" / "clients.md").read_text("utf-8")
+    table = text.partition("<!-- options:begin -->")[2].partition("<!-- options:end -->")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
     told = {row[0].strip().strip("`"): (row[1].strip(), row[2].strip()) for row in rows if len(row) == 3}
     expected = {name: ("honoured", f"`{option}`") for name, option in HONOURED.items()}
     expected |= {name: ("no-op", why) for name, (_, why) in NO_OPS.items()}
