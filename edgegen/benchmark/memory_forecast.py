@@ -1,6 +1,6 @@
 """MemoryForecast: what a process that runs a bundle will take, part by part, before anything is loaded.
 
-The parts that are no sizes of files were measured (``docs/machine.md``): on Linux x86-64 with Python 3.11.
+The parts that are no sizes of files were measured (``docs/benchmarking.md``): on Linux x86-64 with Python 3.11.
 """
 
 from collections.abc import Callable

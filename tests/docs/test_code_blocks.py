@@ -150,7 +150,6 @@ SLOW = {
     "evaluating.md",
     "exporting.md",
     "generating.md",
-    "machine.md",
     "performance.md",
     "pulling.md",
     "python.md",

@@ -31,11 +31,10 @@ TERMS = {
     "docs/releasing.md": "wheel; reproducible builds; bill of materials; trusted publishing; provenance; glibc",
     "docs/published.md": "tokenizer; chat template; greedy; safetensors; GGUF; int8; int4",
     "docs/pulling.md": "hub; instruct; bundle; parameters; KV cache; ollama; llama.cpp",
-    "docs/machine.md": """
+    "docs/benchmarking.md": """
         edgegen doctor; edgegen tune; performance cores; quota; kernels; temperature; throttling; KV cache; prefill
-        chunk; PSS; --max-memory
+        chunk; PSS; --max-memory; latency; throughput; memory bandwidth; prefix caching
         """,
-    "docs/benchmarking.md": "latency; throughput; KV cache; memory bandwidth; prefix caching",
     "docs/browser.md": "onnxruntime-web; WebAssembly; worker; KV cache; prefill; greedy; tokenizers",
     "docs/gpus.md": "CUDA; float16; KV cache; prefill; I/O binding; provider",
     "docs/embedding.md": "tkinter; asyncio; PyInstaller; signal; cancels; KV cache",
