@@ -113,7 +113,6 @@ TERMS = {
 WITHOUT_TERMS = {
     "SECURITY.md",
     "CHANGELOG.md",
-    "docs/adding-a-component.md",
     "docs/adding-a-family.md",
     "docs/families.md",
     "docs/index.md",
