@@ -1,4 +1,4 @@
-"""docs/architecture.md has the repository's tree, layers and numbers, and names in prose are names in the code."""
+"""docs/architecture.md has the tree, places, layers and numbers, and names in prose are names in the code."""
 
 import re
 from functools import cache
@@ -58,6 +58,57 @@ def test_numbers_are_current() -> None:
     entries = {path.name for path in (ROOT / "edgegen").iterdir()} - {"__pycache__"}
     assert (stated[0], stated[2]) == (len(entries), len(layers("runtime-layers")))
     assert abs(stated[1] - lines) < 100, f"docs/architecture.md: {lines} lines"
+
+
+CHANGED = {
+    "a model family",
+    "a kind of layer",
+    "a kernel",
+    "the dtype of a KV cache",
+    "a checkpoint format",
+    "a tokenizer",
+    "a sampling parameter",
+    "an API of the server",
+    "an option of a request or of the engine",
+    "a verb or a flag",
+    "the bundle's format",
+    "a page of the docs",
+    "a test",
+}
+"""Rows that the table of places has, among others."""
+
+
+@pytest.fixture(scope="module")
+def places() -> dict[str, tuple[str, str]]:
+    """The table "Where to change what": for each thing where it is, and where its tests are."""
+    part = PAGE.read_text("utf-8").partition("## Where to change what\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]
+    return {what: (where, tests) for what, where, tests in rows[2:]}
+
+
+def test_the_table_of_places_has_what_is_changed_most(places: dict[str, tuple[str, str]]) -> None:
+    assert sorted(CHANGED - places.keys()) == []
+
+
+def test_places_exist(places: dict[str, tuple[str, str]]) -> None:
+    """Each is a path of the repository, linked by its own name; of its tests one lies in ``tests``."""
+    wrong: list[str] = []
+    for what, (where, tests) in places.items():
+        here, there = (re.findall(r"\[`([^`]+)`\]\(\.\./([^)]+)\)", cell) for cell in (where, tests))
+        made = re.findall(r"`python ([^`]+)`", where)
+        wrong += [f"{what}: {name} leads to {path}" for name, path in (*here, *there) if name != path]
+        wrong += [f"{what}: {path}" for path in (*made, *(path for _, path in here)) if not (ROOT / path).exists()]
+        wrong += [f"{what}: {path}" for _, path in there if not (path.startswith("tests/") and (ROOT / path).exists())]
+        wrong += [f"{what}: no path"] * (not here or not there)
+    assert wrong == []
+
+
+def test_every_api_has_a_place(places: dict[str, tuple[str, str]]) -> None:
+    """The folders of the server that read requests of an API."""
+    folders = {file.parent.name for file in (ROOT / "edgegen" / "server").glob("*/schema.py")}
+    where, _ = places["an API of the server"]
+    assert folders
+    assert sorted(name for name in folders if f"`edgegen/server/{name}`" not in where) == []
 
 
 OF_CLIENTS = {
