@@ -396,6 +396,25 @@ _WORD = re.compile(r"[^\W_]{2,}")
 _MOST_WORDS = 3
 
 
+def _strings_in(arguments: object) -> str:
+    """The strings of a call's arguments that templates write as they are, whether as JSON or otherwise."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):  # as a model may write them
+            return ""
+    found, pending = list[str](), [arguments]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Mapping):
+            pending += cast(Mapping[str, object], value).values()
+        elif isinstance(value, list):
+            pending += cast(list[object], value)
+        elif isinstance(value, str) and value.isascii():
+            found.append(value)
+    return " ".join(found)
+
+
 def left_out(conversation: Conversation, rendered: str, source: str, closings: Sequence[str]) -> list[str]:
     """Where in ``conversation`` something was said that ``rendered`` does not show.
 
@@ -411,10 +430,9 @@ def left_out(conversation: Conversation, rendered: str, source: str, closings: S
             for closing in closings:
                 said = said.rpartition(closing)[2]
         places.append((f"messages[{n}].content", said))
-        places += [
-            (f"messages[{n}].tool_calls[{at}].function.name", call["function"]["name"])
-            for at, call in enumerate(_calls_of(message))
-        ]
+        for at, call in enumerate(_calls_of(message)):
+            place, function = f"messages[{n}].tool_calls[{at}].function", call["function"]
+            places += [(f"{place}.name", function["name"]), (f"{place}.arguments", _strings_in(function["arguments"]))]
     for place, text in places:
         longest = sorted(dict.fromkeys(_WORD.findall(text)), key=len, reverse=True)
         for word in islice((word for word in longest if word not in source), _MOST_WORDS):

@@ -336,6 +336,14 @@ def conversations(draw: st.DrawFn) -> list[Said]:
     return messages or [{"role": "user", "content": "userzq"}]
 
 
+def test_a_call_that_a_template_leaves_out_is_refused_by_its_arguments(templates: dict[str, ChatTemplate]) -> None:
+    """Llama 3.1's puts the first message, whatever it is, into the turn that lists the tools."""
+    template = templates["meta-llama-Llama-3.1-8B-Instruct"]
+    first = calling(call("call_0", arguments=json.dumps({"city": "Montevideo"})), content=None)
+    with pytest.raises(ConversationError, match=r"messages\[0\]\.tool_calls\[0\]\.function\.arguments is left out by"):
+        shown(template, Conversation([first]), TOOLS["two tools"])
+
+
 @settings(max_examples=25, deadline=None)
 @given(messages=conversations(), with_tools=st.booleans(), data=st.data())
 def test_any_conversation_is_shown_or_refused(
