@@ -26,6 +26,7 @@ EXPORTS = frozenset(
         "RegisterCustomOps",
         "edgegen_kernels_name",
         "edgegen_gptq_block",
+        "edgegen_round_nearest",
         "edgegen_search_scales",
         "edgegen_tokenizer_encode",
         "edgegen_tokenizer_find",
