@@ -550,6 +550,17 @@ static void run_gptq(int64_t columns, int64_t rows, int bits, int symmetric) {
   drop(importance);
 }
 
+static void run_nearest(int64_t blocks, int64_t size, int bits) {
+  OrtValue *x = numbers(blocks * size, 40, 0), *scales = numbers(blocks, 40, 0);
+  OrtValue *codes = tensor(ORT_UINT8, blocks * size);
+  codes->type = ORT_INT8;
+  printf("nearest blocks=%lld size=%lld bits=%d: ", (long long)blocks, (long long)size, bits);
+  uint64_t hash =
+      (uint64_t)edgegen_round_nearest((size_t)blocks, (size_t)size, bits, x->data, scales->data, codes->data);
+  printf("%016" PRIx64 "\n", (hash * 31 + hash_of(scales)) * 31 + hash_of(codes));
+  drop(x), drop(scales), drop(codes);
+}
+
 static void run_others(void) {
   for (int kind = 0; kind < 96; kind++) {
     static const int64_t HEADS[][3] = {{1, 1, 8}, {4, 2, 16}, {6, 1, 40}, {3, 3, 64}, {2, 1, 72}, {4, 4, 24}};
@@ -612,6 +623,7 @@ static void run_others(void) {
   for (int lying = 1; lying <= 3; lying++) run_per_head(40, 30, 3, 4, 8, lying);
   for (int kind = 0; kind < 12; kind++)
     run_gptq(kind < 3 ? kind + 1 : 8 * kind - 8, 1 + 13 * kind, kind % 3 ? 4 : 8, kind & 1);
+  for (int kind = 0; kind < 8; kind++) run_nearest(7 * kind, 16 + 16 * (kind % 5) * (kind % 4), 2 + kind % 7);
 }
 
 /* Matrices and rows of x of random sizes, most of them odd. */

@@ -46,6 +46,7 @@ OTHERS = {
     "experts": 12 + 4,
     "matrices of heads": 10 + 3,
     "gptq": 12,
+    "nearest codes": 8,
     "ternary matrices": 12 * 10 + 6,
 }
 CASES = MATRICES + LYING_MATRICES + sum(OTHERS.values())
