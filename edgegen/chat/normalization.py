@@ -398,12 +398,7 @@ _MOST_WORDS = 3
 
 def _strings_in(arguments: object) -> str:
     """The strings of a call's arguments that templates write as they are, whether as JSON or otherwise."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):  # as a model may write them
-            return ""
-    found, pending = list[str](), [arguments]
+    found, pending = list[str](), list[object]([as_keywords(arguments)])
     while pending:
         value = pending.pop()
         if isinstance(value, Mapping):
@@ -418,8 +413,8 @@ def _strings_in(arguments: object) -> str:
 def left_out(conversation: Conversation, rendered: str, source: str, closings: Sequence[str]) -> list[str]:
     """Where in ``conversation`` something was said that ``rendered`` does not show.
 
-    Looked for are a few long words of every message that the template's own ``source`` has not. Of an assistant only
-    what follows its thoughts, which end with one of ``closings``.
+    Looked for are a few long words of every message, and of the names and strings of its calls, that the template's own
+    ``source`` has not. Of an assistant only what follows its thoughts, which end with one of ``closings``.
     """
     folded: str | None = None
     missing = list[str]()
