@@ -90,7 +90,7 @@ static const char *wanted_name(char *to, size_t size) {
 static const Kernels *const ALL[] = {CHOICES & edgegen_portable};
 enum { COUNT = sizeof ALL / sizeof *ALL };
 
-/* Whether the processor runs ALL[i], asked once: in a virtual machine each CPUID takes some 20 microseconds. */
+/* Whether the processor runs ALL[i], asked once: where a virtual machine traps CPUID, a choice took 50 microseconds. */
 static bool runs_here(size_t i) {
   enum { UNKNOWN, NO, YES };
   static _Atomic int answers[COUNT];

@@ -1,8 +1,9 @@
 /* GPTQ's inner part: the scales of a block of columns, and the rounding of its columns one after the other.
  *
- * What quantize/scale_search.py, quantize/gptq.py and quantize/blockwise.py of edgegen_export do with NumPy, operation by operation, so that
- * the results have the same bits: sums run over the columns in ascending order, each product is rounded before it is
- * added. A matrix is given columns first, [columns, rows]: rows do not depend on each other.
+ * What quantize/scale_search.py, quantize/gptq.py and quantize/blockwise.py of edgegen_export do with NumPy, operation
+ * by operation, so that the results have the same bits: sums run over the columns in ascending order, each product is
+ * rounded before it is added. For GPTQ a matrix is given columns first, [columns, rows]: rows do not depend on each
+ * other.
  */
 #ifndef EDGEGEN_GPTQ_H
 #define EDGEGEN_GPTQ_H
