@@ -77,7 +77,7 @@ def prepare(
         TensorError: weights are not finite.
     """
     plan = source.plan(options.scheme, fast=options.fast)
-    recipe, tensors, blocks, moves = plan.recipe, source.tensors, none_known, Moves()
+    recipe, tensors, blocks, moves, entered = plan.recipe, source.tensors, none_known, Moves(), None
     ids = sample
     if options.bits_budget is not None and recipe.method == "repacked":
         raise UsageError("a bits budget is of no use to matrices that are quantized already: leave it out")
@@ -109,8 +109,9 @@ def prepare(
         tensors, recipe, moves = calibrated.tensors, calibrated.recipe, calibrated.moves
         blocks = none_known if recipe.method == "rounding" else store.get
         ids, sample = text.ids, _for_scales(text.ids, source)
+        entered = calibrated.entered if source.facts.rotary else None  # else the cache sees other positions
         trim_memory()  # of what calibration took
-    cached, kv = source.kv_statistics(tensors, sample, progress), source.facts.kv
+    cached, kv = source.kv_statistics(tensors, sample, progress, entered), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if cached.scales else (kv,)
     if recipe.embedding.block_size:  # the first is preferred: who rounds the weights means to save memory
         kvs = kvs[::-1]

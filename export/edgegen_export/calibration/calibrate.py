@@ -12,11 +12,13 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.bit_budget import BitBudget
 from edgegen_export.calibration.int4_allocation import Int4Allocation
 from edgegen_export.calibration.int8_refinement import Int8Refinement
+from edgegen_export.calibration.kv_scales import Entered
 from edgegen_export.calibration.layer_walk import LayerWalk, OnRun, layer_matrices
 from edgegen_export.calibration.moves import Moves
 from edgegen_export.calibration.prequantized import KeepPrequantized
 from edgegen_export.calibration.sensitivity import eval_ids, probe_ids
 from edgegen_export.calibration.strategy import Strategy
+from edgegen_export.calibration.text import Amount
 from edgegen_export.calibration.trial import Trial
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
@@ -28,12 +30,13 @@ from edgegen_export.tensors.lazy import LazyTensor
 @dataclass(frozen=True, slots=True)
 class Calibrated:
     """Tensors for the graphs, the recipe with what was decided, and what the user should know of it; ``moves``: what
-    was done to the matrices."""
+    was done to the matrices; ``entered``: the states before each layer, [b, t, columns] of some rows of the text."""
 
     tensors: dict[str, LazyTensor]
     recipe: Quantization
     warnings: tuple[str, ...] = ()
     moves: Moves = field(default_factory=Moves)
+    entered: Entered = field(default_factory=dict[int, list[NDArray[np.float32]]])
 
 
 def calibrate(
@@ -74,8 +77,17 @@ def calibrate(
             strategy = KeepPrequantized()
         case "rounding":
             strategy = Int8Refinement(reference, config, eval_ids(ids, config.vocab_size), scratch)
-    large = sum(math.prod(tensor.shape) for tensor in tensors.values()) >= LARGE
-    walk = LayerWalk(tensors, config, reference, recipe, scratch, hessians=strategy.hessians, in_int8=large)
+    parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    walk = LayerWalk(
+        tensors,
+        config,
+        reference,
+        recipe,
+        scratch,
+        hessians=strategy.hessians,
+        in_int8=parameters >= LARGE,
+        kept_rows=max(1, Amount.of(parameters).few // ids.shape[1]),
+    )
     held_out = eval_ids(held_out, config.vocab_size)
     judged, enter, exact = recipe.method == "gptq" and budget is None, strategy.enter, None
     if judged and enter and held_out.shape[1] <= ids.shape[1]:  # then each layer, which is open, runs these ids too
@@ -96,9 +108,9 @@ def calibrate(
         of_plain, exact = rounded.divergence(rounded.forms, exact)
         of_gptq, _ = found.divergence(found.forms, exact, store.get)
         if of_plain < of_gptq:
-            return Calibrated(dict(tensors), plain, (_rounded_plainly(of_plain, of_gptq),))
+            return Calibrated(dict(tensors), plain, (_rounded_plainly(of_plain, of_gptq),), entered=walk.entered)
     warnings = (*map(_left_in_floats, walk.left_in_floats), *decision.warnings)
-    return Calibrated(walk.tensors, recipe, warnings, walk.moves)
+    return Calibrated(walk.tensors, recipe, warnings, walk.moves, walk.entered)
 
 
 def _together(enter: OnRun, states: NDArray[np.float32]) -> OnRun:

@@ -20,6 +20,7 @@ from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.files.scratch import Scratch
+from edgegen_export.files.threads import meanwhile
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
@@ -80,6 +81,18 @@ class Int4Allocation:
         smaller = block_size < FOUR_BITS.block_size
         eight_bits = replace(EIGHT_BITS, block_size=block_size) if smaller else EIGHT_BITS
         made = self._quantized(name, matrix.weight, self._budget.ladder_of(name, eight_bits), matrix.hessian)
+        with meanwhile(lambda: self._keep(made)):
+            self._measure_alone(matrix, made)
+
+    def _keep(self, made: Mapping[Change, Blocks]) -> None:
+        """Store what no earlier try has."""
+        for (name, form), blocks in made.items():
+            if not self._store.has(name, form):
+                self._store.put(name, form, blocks)
+
+    def _measure_alone(self, matrix: LayerMatrix, made: Mapping[Change, Blocks]) -> None:
+        """Start to measure what each way in which the ``matrix`` is ``made`` costs the model."""
+        name = matrix.name
         for change, plain in made.items():
             measured = name, replace(change[1], symmetric=False)
             if change[1].symmetric and measured in made:
@@ -128,6 +141,7 @@ class Int4Allocation:
         for name, hessian in hessians.items():
             forms = self._budget.ladder_of(name, recipe.format_of(name))
             blocks |= self._quantized(name, tensors[f"{name}.weight"], forms, hessian)
+        self._keep(blocks)
         trim_memory()  # of the slabs that were rounded
         for (name, form), stored in blocks.items():
             if name == "head" or tied_head:
@@ -157,7 +171,7 @@ class Int4Allocation:
         return result
 
     def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Hessian) -> dict[Change, Blocks]:
-        """The matrix in each of the ladder's formats but the last, stored unless it was by an earlier try."""
+        """The matrix in each of the ladder's formats but the last, as an earlier try has stored it where one did."""
         self._ladders[name] = forms
         found = {form: self._store.get(name, form) for form in forms[:-1]}
         block_size = block_size_for(weight.shape[1], forms[0].block_size)
@@ -168,8 +182,6 @@ class Int4Allocation:
             if (stored := found[form]) is not None:
                 return replace(stored, codes=self._scratch.kept(stored.codes))
             assert factors is not None
-            made = gptq(weight, factors, form.bits, block_size, symmetric=form.symmetric, scratch=self._scratch)
-            self._store.put(name, form, made)
-            return made
+            return gptq(weight, factors, form.bits, block_size, symmetric=form.symmetric, scratch=self._scratch)
 
         return {(name, form): blocks for form, blocks in zip(found, map(quantized, found), strict=True)}

@@ -11,7 +11,7 @@ are learned, the windows of the text are spread over all of them.
 none, and those that turn slowly have what is right for most positions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,6 +39,8 @@ _ROWS = 2
 """Windows of the text in one batch."""
 
 Array = NDArray[np.float32]
+Entered = Mapping[int, Sequence[Array]]
+"""The states before each layer, [b, t, columns] of some windows of a text each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,11 +65,13 @@ def kv_statistics(
     ids: NDArray[np.int64],
     *,
     in_int8: bool = False,
+    entered: Entered | None = None,
 ) -> KVStatistics:
     """Scales and means of each layer's keys and values.
 
     ``tensors``, ``config``, ``kv``: the model and its cache in float32; ``ids`` [windows, t]: the text; ``in_int8``:
-    whether matrices are rounded to 8 bits while it runs.
+    whether matrices are rounded to 8 bits while it runs; ``entered``: the states before each layer, where they are
+    known: then of a layer nothing runs but what makes keys and values.
 
     Raises:
         BundleError: the installed ONNX Runtime cannot run this model's attention over such a cache.
@@ -80,40 +84,44 @@ def kv_statistics(
     windows, length = ids.shape
     first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
     batches = [slice(k, k + _ROWS) for k in range(0, windows, _ROWS)]
-    states = [*reference.embedded([ids[batch] for batch in batches], [first[batch] for batch in batches])]
+    states = list[Array]()
+    if entered is None:
+        states = [*reference.embedded([ids[batch] for batch in batches], [first[batch] for batch in batches])]
     tried = set[str]()
     for layer in range(config.num_layers):
         if layer not in config.cached_layers:
-            with reference.layer(layer, length, in_int8=in_int8) as run:
-                states = [run(x) for x in states]
+            if entered is None:
+                with reference.layer(layer, length, in_int8=in_int8) as run:
+                    states = [run(x) for x in states]
             continue
+        states = states if entered is None else [*entered[layer]]
         cache = kv_layers(kv, layer)[0]
         before, rope, size = states[0][:1, :2], config.attentions[layer].rope, config.attentions[layer].size
         later = _factors_after_rotation(config, tensors, layer)
         most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
         means, spread = list[Array](), list[Array]()
-        with reference.layer(layer, length, in_int8=in_int8) as run:
-            for n, x in enumerate(states):
-                states[n], keys, values = run.cached(x)
-                reached = MARGIN * _largest(keys), MARGIN * _largest(values)
-                means.append(keys.mean(axis=(0, 2), dtype=np.float64).astype(np.float32))
-                if rope:
-                    apart = _apart(keys, size)
-                    turning = np.divide(apart[..., : rope.dim], later[: rope.dim], dtype=np.float32)
-                    rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
-                    reached[0].reshape(-1, size)[:, : rope.dim] = ROTATED_MARGIN * rotated
-                    mean = rotated_mean(turning, rope, config.max_positions) * later[: rope.dim]
-                    means[-1].reshape(-1, size)[:, : rope.dim] = mean
-                    turn = rope.inverse_frequencies(config.max_positions).astype(np.float64)
-                    there = first[_ROWS * n : _ROWS * (n + 1), None, None, None] * turn
-                    apart[..., : rope.dim] = turned(turning, there, rope) * later[: rope.dim]
-                    keys = _together(apart, keys.shape)
-                if cache.latent:  # values are the keys
-                    reached = reached[0], reached[0]
-                else:
-                    spread.append(keys)
-                del keys, values  # or the next windows' come on top
-                most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
+        at, made = 0, _keys_and_values(reference, layer, states, in_int8=in_int8, cache_only=entered is not None)
+        for keys, values in made:
+            reached = MARGIN * _largest(keys), MARGIN * _largest(values)
+            means.append(keys.mean(axis=(0, 2), dtype=np.float64).astype(np.float32))
+            if rope:
+                apart = _apart(keys, size)
+                turning = np.divide(apart[..., : rope.dim], later[: rope.dim], dtype=np.float32)
+                rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
+                reached[0].reshape(-1, size)[:, : rope.dim] = ROTATED_MARGIN * rotated
+                mean = rotated_mean(turning, rope, config.max_positions) * later[: rope.dim]
+                means[-1].reshape(-1, size)[:, : rope.dim] = mean
+                turn = rope.inverse_frequencies(config.max_positions).astype(np.float64)
+                there = first[at : at + len(keys), None, None, None] * turn
+                apart[..., : rope.dim] = turned(turning, there, rope) * later[: rope.dim]
+                keys = _together(apart, keys.shape)
+            at += len(keys)
+            if cache.latent:  # values are the keys
+                reached = reached[0], reached[0]
+            else:
+                spread.append(keys)
+            del keys, values  # or the next windows' come on top
+            most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
         for name, greatest in zip(kv_scale_names(layer), most, strict=True):
             found.scales[name] = LazyTensor.from_array(_scales(greatest))
         if not cache.latent:  # whose keys are the values too
@@ -130,6 +138,21 @@ def kv_statistics(
         source = kv_layers(kv, one.source)[0].past_key
         found.key_means.update({one.past_key: found.key_means[source]} if source in found.key_means else {})
     return found
+
+
+def _keys_and_values(
+    reference: LayerwiseModel, layer: int, states: list[Array], *, in_int8: bool, cache_only: bool
+) -> Iterator[tuple[Array, Array]]:
+    """Yield keys and values of each of ``states``, which become those after the layer unless ``cache_only``."""
+    tokens = states[0].shape[1]
+    with reference.layer(layer, tokens, in_int8=in_int8 and not cache_only, cache_only=cache_only) as run:
+        for n, x in enumerate(states):
+            if cache_only:
+                keys, values = run.keys_and_values(x)
+            else:
+                states[n], keys, values = run.cached(x)
+            yield keys, values
+            del keys, values
 
 
 def _apart(keys: Array, size: int) -> Array:

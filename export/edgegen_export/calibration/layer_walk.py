@@ -39,7 +39,7 @@ ROWS, ROWS_FOR_HESSIANS = 2, 4
 SAMPLES = 16
 """Inputs kept of each row, to see what rounding them costs, and the keys they make."""
 
-_JUDGED_ROWS = 2048
+_JUDGED_ROWS = 512
 """Rows of a matrix, spread evenly, on which the rounding of its inputs is judged."""
 
 _HEAD_ROWS = 4096
@@ -82,11 +82,15 @@ class LayerWalk:
         *,
         hessians: bool,
         in_int8: bool = False,
+        kept_rows: int = 0,
     ) -> None:
         """``tensors``: the model's, which ``reference`` runs; ``hessians``: whether those of inputs are wanted;
         ``in_int8``: whether matrices are rounded to 8 bits while it runs; ``scratch``: where hidden states and Hessians
-        are kept."""
+        are kept; ``kept_rows``: of the text, whose states go to ``entered``."""
         self.tensors = dict(tensors)
+        self.entered: dict[int, list[Floats]] = {}
+        """The states before each layer of the first rows of the text."""
+        self._kept_rows = kept_rows
         self.moves = Moves()
         self._config = config
         self._reference = reference
@@ -127,6 +131,7 @@ class LayerWalk:
             matrices, inputs = dict[str, Modules](), dict[str, _Inputs]()
             for each in passes:
                 states, taken = before.pop(each), layer_matrices(config, each)
+                self._keep(each, states)
                 matrices |= taken
                 self._run(each, ids.shape[1], taken, states, inputs, on_run)
                 if each + 1 not in self._started:
@@ -147,6 +152,15 @@ class LayerWalk:
             on_layer(done, len(config.passes))
         self._states = before[config.num_layers]
 
+    def _keep(self, layer: int, states: Sequence[Floats]) -> None:
+        """Copy the first rows of the states before the layer."""
+        wanted, kept = self._kept_rows, self.entered.setdefault(layer, [])
+        for x in states:
+            if wanted <= 0:
+                break
+            kept.append(self._scratch.kept(x[:wanted]))
+            wanted -= len(x)
+
     def head(self) -> Hessian | None:
         """Smooth the final norm, and find the head's format; returns the Hessian of what the head takes, where wanted.
         To be called behind the last layer."""
@@ -159,7 +173,7 @@ class LayerWalk:
             _refuse_not_finite(*largest)
             done = smoothed(self.tensors, pair, np.max(largest, axis=0), recipe.smoothing)
             self.tensors |= done.tensors
-            _keep(self.moves, pair, done)
+            _note(self.moves, pair, done)
             factors = done.factors if module in pair.consumers else factors
         for hidden in reference.final(self._states):
             _refuse_not_finite(hidden)
@@ -306,13 +320,13 @@ def _smoothed(
         taking = [name for name, modules in matrices.items() if modules[0] in pair.consumers]
         done = smoothed({**tensors, **changed}, pair, inputs[taking[0]].largest, alpha)
         changed |= done.tensors
-        _keep(moves, pair, done)
+        _note(moves, pair, done)
         for name in taking:
             inputs[name].divide(done.factors)
     return changed
 
 
-def _keep(moves: Moves, pair: Pair, done: Smoothed) -> None:
+def _note(moves: Moves, pair: Pair, done: Smoothed) -> None:
     if len(done.tensors[f"{pair.producer}.weight"].shape) == 2:
         moves.multiply_rows(pair.producer, done.made)
     for module in pair.consumers:

@@ -42,6 +42,15 @@ def in_threads(
             yield pending.popleft().result()
 
 
+@contextmanager
+def meanwhile(function: Callable[[], object]) -> Generator[None]:
+    """Call ``function`` in another thread while the block runs; it ends with both, and raises what either raised."""
+    with ThreadPoolExecutor(1) as threads:
+        pending = threads.submit(function)
+        yield
+        pending.result()
+
+
 _lock, _users, _before = Lock(), 0, 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import GraphContract, KVLayer, KVSpec, MatrixFormat
@@ -177,12 +177,14 @@ class LayerwiseModel:
         *,
         kernels: bool = False,
         in_int8: bool = False,
+        cache_only: bool = False,
     ) -> Generator["LayerRun"]:
         """One layer over sequences of ``tokens``, its weights read; tensors of ``changed`` replace the model's.
 
         ``taps``: fused names of modules whose inputs are wanted too (:meth:`LayerRun.tapped`); ``blocks``: matrices by
         fused name that are quantized, and multiplied as in the bundle; ``kernels``: by edgegen's own, where there are
-        any; ``in_int8``: so with all matrices but experts, rounded plainly to 8 bits, which takes a third of the time.
+        any; ``in_int8``: so with all matrices but experts, rounded plainly to 8 bits, which takes a third of the time;
+        ``cache_only``: nothing but what makes keys and values (:meth:`LayerRun.keys_and_values`).
         """
         tensors = {**self._tensors, **changed} if changed else self._tensors
         if in_int8:
@@ -204,7 +206,11 @@ class LayerwiseModel:
         rotary: dict[str, NDArray[Any]] = {}
         for table in tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
-        model = _with_constants(g.model(), params.constants)
+        model = g.model()
+        if cache_only:
+            _keep_outputs(model, {caches[0].present_key, caches[0].present_value})
+            params.forget_all_but({each.name for each in model.graph.input})
+        model = _with_constants(model, params.constants)
         states = [state for state in self._kv.fixed if state.layer == layer]
         fixed = params.feeds() | rotary
         run = LayerRun(model, self._kv, caches, states, fixed, taps, kernels=kernels, constants=params.constants)
@@ -282,6 +288,7 @@ class LayerRun:
         initializers."""
         graph, self._constants = model.SerializeToString(), constants
         self._session = open_session(graph, keep_spinning=False, kernels=kernels, constants=constants)
+        self._inputs = {each.name for each in self._session.get_inputs()}
         self._kv, self._caches, self._states = kv, caches, states
         self._fixed = fixed
         self._taps = taps
@@ -307,6 +314,11 @@ class LayerRun:
         result, keys, values = self._run(x, [_RESULT, self._caches[0].present_key, self._caches[0].present_value])
         return result.copy(), keys, values
 
+    def keys_and_values(self, x: Hidden) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Keys and values as in the KV cache, [b, kv_heads, t, head_dim]."""
+        keys, values = self._run(x, [self._caches[0].present_key, self._caches[0].present_value])
+        return keys, values
+
     def _run(self, x: Hidden, outputs: list[str]) -> list[NDArray[Any]]:
         batch, tokens, _ = x.shape
         feeds: dict[str, NDArray[Any]] = {
@@ -319,7 +331,8 @@ class LayerRun:
             seqlens, total = self._kv.classes[cache.cache_class].length_inputs
             feeds |= {cache.past_key: past, cache.past_value: past}
             feeds |= {seqlens: np.full(batch, tokens - 1, np.int32), total: np.array(tokens, np.int32)}
-        return self._session.run(outputs, {**feeds, **self._fixed})
+        taken = {name: array for name, array in {**feeds, **self._fixed}.items() if name in self._inputs}
+        return self._session.run(outputs, taken)
 
 
 _SHAPE = ("batch", "tokens", "hidden")
@@ -344,6 +357,22 @@ def _as_stored(rows: Hidden, stored: Stored, which: slice | NDArray[np.int64]) -
 
 def _block_size(stored: Stored, columns: int) -> int:
     return stored.codes.shape[2] if isinstance(stored, Blocks) else block_size_for(columns, stored.block_size)
+
+
+def _keep_outputs(model: ModelProto, names: set[str]) -> None:
+    """Remove all outputs but those of ``names``, and what only the others need."""
+    graph, needed, nodes = model.graph, set(names), list[NodeProto]()
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            inner = (each for attribute in node.attribute for each in attribute.g.node)
+            needed.update(node.input, *(each.input for each in inner))
+            nodes.append(node)
+    outputs = [each for each in graph.output if each.name in names]
+    inputs = [each for each in graph.input if each.name in needed]
+    del graph.node[:], graph.output[:], graph.input[:]
+    graph.node.extend(nodes[::-1])
+    graph.output.extend(outputs)
+    graph.input.extend(inputs)
 
 
 def _with_constants(model: ModelProto, constants: Mapping[str, NDArray[np.generic]]) -> ModelProto:

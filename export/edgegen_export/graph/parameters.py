@@ -6,7 +6,7 @@ model can run layer by layer in little memory.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Protocol
@@ -454,6 +454,11 @@ class FedParameters:
         shape = (count, weight.shape[0] // count, weight.shape[1])
         fed = self._feed(f"{module}.weight", shape, lambda: weight.read().reshape(shape))
         return FloatHeads(fed, transposed)
+
+    def forget_all_but(self, names: Collection[str]) -> None:
+        """Read no other weights: the graph no longer needs them."""
+        self._readers = {name: reader for name, reader in self._readers.items() if name in names}
+        self.constants = {name: array for name, array in self.constants.items() if name in names}
 
     def feeds(self) -> dict[str, NDArray[np.float32]]:
         """The weights that the graph asked for, by graph input name; read on all cores, for many need a copy."""

@@ -26,6 +26,10 @@ class BlockStore:
         np.savez(partial, codes=blocks.codes, scales=blocks.scales, zeros=zeros, shape=shape, lost=blocks.lost)
         retry_in_use(lambda: partial.replace(path))
 
+    def has(self, module: str, form: MatrixFormat) -> bool:
+        """Return whether :meth:`get` finds the matrix."""
+        return self._path(module, form).exists()
+
     def get(self, module: str, form: MatrixFormat) -> Blocks | None:
         """The matrix, or None where there is none."""
         path = self._path(module, form)

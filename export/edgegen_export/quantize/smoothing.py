@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgegen_export.architecture.components.component import Component, Pair
 from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.files.threads import in_threads
 from edgegen_export.tensors.lazy import LazyTensor
 
 Floats = NDArray[np.float32]
@@ -103,6 +104,6 @@ def _factors(activations: Floats, weights: Floats, alpha: float) -> Floats:
 def _column_magnitudes(weight: LazyTensor) -> Floats:
     """The greatest magnitude in each column."""
     result = np.zeros(weight.shape[1], np.float32)
-    for _, _, slab in weight.slabs():
-        np.maximum(result, np.abs(slab).max(axis=0), out=result)
+    for largest in in_threads(lambda part: np.abs(part[2]).max(axis=0), weight.slabs()):
+        np.maximum(result, largest, out=result)
     return result

@@ -20,7 +20,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import final_multiplier, folded
 from edgegen_export.architecture.tensors import expert_matrices, least_onnxruntime, matrices_around
 from edgegen_export.calibration.calibrate import calibrate
-from edgegen_export.calibration.kv_scales import KVStatistics, kv_statistics
+from edgegen_export.calibration.kv_scales import Entered, KVStatistics, kv_statistics
 from edgegen_export.calibration.prequantized import repacking
 from edgegen_export.calibration.proposed_ids import proposed_ids, runs
 from edgegen_export.checkpoint import Adapter, Checkpoint, merge_adapter, unpacked
@@ -164,11 +164,13 @@ class FamilySource:
             measure = partial(calibrate, self.tensors, self.config, self.reference, plain=plain)
         return Plan(repacked.recipe, measure, repacked.warnings)
 
-    def kv_statistics(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> KVStatistics:
+    def kv_statistics(
+        self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress, entered: Entered | None
+    ) -> KVStatistics:
         progress.stage(KV_SCALES)
         try:
             large = self.facts.model.parameters >= LARGE
-            return kv_statistics(tensors, self.config, self.facts.kv, ids, in_int8=large)
+            return kv_statistics(tensors, self.config, self.facts.kv, ids, in_int8=large, entered=entered)
         except BundleError as error:
             progress.warn(f"the bundle gets no variant with an int8 KV cache: {error}")
             return KVStatistics()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import HiddenStates, KVSpec, MatrixFormat, Model, Phase, Quantization, RotaryTable
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.calibrate import Calibrated
-from edgegen_export.calibration.kv_scales import KVStatistics
+from edgegen_export.calibration.kv_scales import Entered, KVStatistics
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.files.progress import ExportProgress
 from edgegen_export.files.scratch import Scratch
@@ -144,9 +144,11 @@ class ModelSource(Protocol):
         """How the weights are stored for ``scheme``; ``fast``: by plain rounding."""
         ...
 
-    def kv_statistics(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> KVStatistics:
-        """Return the statistics for quantized KV caches, for ``tensors`` on ids [windows, t]; empty without an int8
-        variant."""
+    def kv_statistics(
+        self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress, entered: Entered | None
+    ) -> KVStatistics:
+        """Return the statistics for quantized KV caches, for ``tensors`` on ids [windows, t], or on the states before
+        each layer where they are known; empty without an int8 variant."""
         ...
 
 

@@ -24,6 +24,7 @@ from edgegen_export.calibration.kv_scales import MARGIN, ROTATED_MARGIN, KVStati
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec
+from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, runner_of
@@ -264,6 +265,26 @@ def test_matrices_in_8_bits_give_nearly_the_same(kind: str) -> None:
     assert any((exact[name].read() != rounded[name].read()).any() for name in exact)
     for name, scale in exact.items():
         np.testing.assert_allclose(rounded[name].read(), scale.read(), rtol=0.1)
+
+
+@pytest.mark.parametrize("kind", sorted(MODELS))
+def test_states_that_are_known_give_the_same_without_running_whole_layers(kind: str) -> None:
+    config = MODELS[kind].config()
+    tensors, kv = folded_tensors(config, random_tensors(config, biases=False)), kv_spec(config)
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (1, 8))
+    reference, entered = LayerwiseModel(tensors, config, kv), dict[int, list[NDArray[np.float32]]]()
+    states = reference.embed(ids)
+    for layer in range(config.num_layers):
+        entered[layer] = [states]
+        with reference.layer(layer, 8) as run:
+            states = run(states)
+    expected, found = (kv_statistics(tensors, config, kv, ids, entered=known) for known in (None, entered))
+    assert found.scales.keys() == expected.scales.keys()
+    assert found.key_means.keys() == expected.key_means.keys()
+    for name, scale in expected.scales.items():
+        np.testing.assert_allclose(found.scales[name].read(), scale.read(), rtol=1e-5)
+    for name, mean in expected.key_means.items():
+        np.testing.assert_allclose(found.key_means[name], mean, rtol=1e-4, atol=1e-6)
 
 
 def test_every_layer_has_two(tmp_path: Path) -> None:

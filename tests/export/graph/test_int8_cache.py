@@ -125,7 +125,7 @@ def test_both_ways_to_open_the_pair_give_the_same_bits(bundle: Bundle) -> None:
 
 
 def test_without_an_operator_for_it_the_bundle_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, in_int8: bool) -> Any:
+    def refuse(*_: Any, in_int8: bool, entered: Any) -> Any:
         raise BundleError("its heads are odd")
 
     monkeypatch.setattr(family_source, "kv_statistics", refuse)  # no shape is known that only float32 takes

@@ -9,7 +9,7 @@ import pytest
 
 from edgegen_export.files import threads
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.files.threads import in_threads
+from edgegen_export.files.threads import in_threads, meanwhile
 from tests.systems import WINDOWS
 
 
@@ -87,3 +87,25 @@ def test_scratch_arrays_are_counted_and_leave_no_file(tmp_path: Path) -> None:
     assert WINDOWS or not list(tmp_path.iterdir())
     del array, copy
     assert not list(tmp_path.iterdir())
+
+
+def test_meanwhile_runs_beside_the_block_and_ends_with_it() -> None:
+    inside, done = threading.Event(), list[str]()
+
+    def function() -> None:
+        assert inside.wait(60)
+        done.append("function")
+
+    with meanwhile(function):
+        inside.set()  # so that it cannot have run before
+    assert done == ["function"]
+
+
+def test_meanwhile_raises_what_either_raised() -> None:
+    def broken() -> None:
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"), meanwhile(broken):
+        pass
+    with pytest.raises(ValueError, match="of the block"), meanwhile(broken):
+        raise ValueError("of the block")

@@ -17,7 +17,7 @@ from edgegen.errors import ExportError, UsageError
 from edgegen.model.ort_session import open_session
 from edgegen.system import trim_memory
 from edgegen_export.architecture.components.component import LEAST_ONNXRUNTIME
-from edgegen_export.calibration.kv_scales import KVStatistics
+from edgegen_export.calibration.kv_scales import Entered, KVStatistics
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.files.progress import ExportProgress
 from edgegen_export.graph.builder import GraphBuilder
@@ -72,7 +72,9 @@ class TracedSource:
     def plan(self, scheme: Scheme, *, fast: bool) -> Plan:
         return Plan(ROUNDED[scheme])
 
-    def kv_statistics(self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress) -> KVStatistics:
+    def kv_statistics(
+        self, tensors: Mapping[str, LazyTensor], ids: Ids, progress: ExportProgress, entered: Entered | None
+    ) -> KVStatistics:
         return KVStatistics()
 
 
