@@ -9,7 +9,7 @@ the first of a matrix's formats goes on, and the errors of the others are taken 
 passes use is changed in each of them alone, and costs what all of these cost together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,9 @@ _TOGETHER = 1024
 
 _JUDGED_ROWS = 2
 """Rows of the calibration text on which a whole model is judged by a threshold, at most."""
+
+_STACKED = 128
+"""Positions whose logits are one product: to arrange the head for a product takes as long as some tens of them."""
 
 _LOGITS = 4 << 20
 """Logits computed per model: the larger the vocabulary, the fewer positions."""
@@ -156,23 +159,29 @@ class Sensitivity:
         hidden = {place: self._scratch.kept(_head_inputs(model, x)) for place, x in self._changed.items()}
         p, found = _Softmax(len(exact)), {place: _Softmax(len(exact)) for place in hidden}
         differences = {place: np.zeros(len(exact)) for place in hidden}
+        same_head, size = [place for place in hidden if place[0] not in self._heads], max(1, _STACKED // len(exact))
+        groups = [same_head[first : first + size] for first in range(0, len(same_head), size)]
+        groups += [[place] for place in hidden if place[0] in self._heads]
         for slab in model.head_slabs():  # which is read once for all
             expected = slab.logits(exact).astype(np.float64)
             weights, shrunk = p.add(expected)
 
             def add(
-                place: Place,
+                group: Sequence[Place],
                 slab: HeadSlab = slab,
                 expected: Doubles = expected,
                 weights: Doubles = weights,
                 shrunk: Doubles = shrunk,
             ) -> None:
-                logits = slab.logits(hidden[place], self._heads.get(place[0], FLOATS)).astype(np.float64)
-                found[place].add(logits)
-                np.subtract(expected, logits, out=logits)
-                differences[place] = differences[place] * shrunk + np.einsum("nv,nv->n", weights, logits)
+                stored = self._heads.get(group[0][0], FLOATS)
+                products = slab.logits(np.concatenate([hidden[place] for place in group]), stored)
+                for place, logits in zip(group, np.split(products, len(group)), strict=True):
+                    logits = logits.astype(np.float64)
+                    found[place].add(logits)
+                    np.subtract(expected, logits, out=logits)
+                    differences[place] = differences[place] * shrunk + np.einsum("nv,nv->n", weights, logits)
 
-            for _ in in_threads(add, hidden):
+            for _ in in_threads(add, groups):
                 pass
         return {
             place: float((differences[place] / p.total + q.log_total - p.log_total).mean())

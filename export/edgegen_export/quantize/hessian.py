@@ -33,7 +33,7 @@ _MULTIPLE = 64
 _STRIP = 384
 """Rows of a square that are computed at once; what is below its diagonal is not."""
 
-_PANEL = 256
+_PANEL = 128
 """Columns of a factor that are made together."""
 
 TOGETHER = 128
@@ -162,11 +162,11 @@ def _cholesky(matrix: NDArray[Any]) -> None:
         solved = np.linalg.inv(corner).T.astype(matrix.dtype)
 
         def below(first: int, panel: NDArray[Any] = panel, start: int = start, solved: NDArray[Any] = solved) -> None:
-            rows = slice(first, first + 2 * _PANEL)
+            rows = slice(first, first + 4 * _PANEL)
             left = panel[rows] - matrix[rows, :start] @ matrix[start : start + panel.shape[1], :start].T
             panel[rows] = left @ solved
 
-        for _ in in_threads(below, range(stop, size, 2 * _PANEL)):
+        for _ in in_threads(below, range(stop, size, 4 * _PANEL)):
             pass
         panel[start:stop] = corner
         matrix[start:stop, stop:] = 0

@@ -63,11 +63,12 @@ def compiled_form(data: bytes) -> dict[str, bytes]:
     Where this machine has the runtime's code, that has to return the ids of the library for some texts.
     """
     try:
-        made = compiled(data)
+        theirs = _library_of(data)
+        made = _compiled(data, theirs)
     except UncompiledError:
         return {}
     library = kernel_library()
-    return {COMPILED: made} if library is None or _agrees(made, data, library) else {}
+    return {COMPILED: made} if library is None or _agrees(made, data, library, theirs) else {}
 
 
 def compiled(data: bytes) -> bytes:
@@ -76,9 +77,19 @@ def compiled(data: bytes) -> bytes:
     Raises:
         UncompiledError: there is none.
     """
+    return _compiled(data, _library_of(data))
+
+
+def _library_of(data: bytes) -> LibraryBackend:
+    try:
+        return LibraryBackend.of(data)
+    except ValueError as error:
+        raise UncompiledError(f"not read by the tokenizers library: {error}") from error
+
+
+def _compiled(data: bytes, library: LibraryBackend) -> bytes:
     content: dict[str, Any] = json.loads(data)
     try:
-        library = LibraryBackend.of(data)
         composed = _composes(content.get("normalizer"))
         alphabet, automata = _automata(json.dumps(content.get("pre_tokenizer")))
         frame = _Frame.of(content.get("post_processor"))
@@ -129,9 +140,8 @@ def _automata(pre_tokenizer: str) -> tuple[Alphabet, tuple[NDArray[np.uint16], .
     return alphabet, tuple(moves_of(p, m, alphabet.size) for p, m in zip(patterns, alphabet.member, strict=True))
 
 
-def _agrees(made: bytes, data: bytes, library: Path) -> bool:
+def _agrees(made: bytes, data: bytes, library: Path, theirs: LibraryBackend) -> bool:
     """Whether the runtime's code returns the library's ids."""
-    theirs = LibraryBackend.of(data)
     ours = CompiledBackend(made, hashlib.sha256(data).hexdigest(), library, lambda: theirs)
     added = [token.content for token in theirs.added_tokens.values()]
     texts = [*_TEXTS, *(f"{text}{one}{text}" for text, one in zip(_TEXTS, added, strict=False)), "".join(added[:50])]
