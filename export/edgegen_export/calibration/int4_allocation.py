@@ -2,12 +2,14 @@
 
 Where a ladder has a format both with zero points and without, what the matrix costs the model is measured with them.
 Without them it costs more, by the ratio of the two rounding errors in the matrix's outputs: that ratio is steadier than
-a second measurement, which would run all later layers. So it is with the table of tokens, which is quantized after the
-layers: its rows cost what they do rounded plainly, by the ratio of the errors.
+a second measurement, which would run all later layers. So it is with the table of tokens and the head: they cost what
+they do rounded plainly, by the ratio of the errors in some of their rows. The whole matrix is quantized only where it
+gets fewer bits than 8, for it is as large as several layers.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +27,26 @@ from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
 from edgegen_export.quantize.gptq import gptq
-from edgegen_export.quantize.hessian import Hessian, factors_of
+from edgegen_export.quantize.hessian import Hessian, factors_of, lost_by
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS, FOUR_BITS, NARROW
 from edgegen_export.tensors.lazy import LazyTensor
 
 LOOKED_UP = 0.3
 """Where one matrix is embedding and head: weight of its errors as they are, next to that of what they do to logits."""
 
+_JUDGED_ROWS = 4096
+"""Rows of the table of tokens and of the head, spread evenly, in which GPTQ's errors are compared with plain ones."""
+
 _NARROW_WARNING = (
     "some matrices have 3 or 2 bits, which only edgegen's kernels read: --kernels stock and GPUs cannot run the bundle"
 )
+
+
+class _Ratios(NamedTuple):
+    """The error of GPTQ by that of plain rounding, squared: in a matrix's ``values``, and in its ``products``."""
+
+    values: float
+    products: float
 
 
 class Int4Allocation:
@@ -80,7 +92,8 @@ class Int4Allocation:
         # Blocks that have to be smaller must be so with more bits too.
         smaller = block_size < FOUR_BITS.block_size
         eight_bits = replace(EIGHT_BITS, block_size=block_size) if smaller else EIGHT_BITS
-        made = self._quantized(name, matrix.weight, self._budget.ladder_of(name, eight_bits), matrix.hessian)
+        self._ladders[name] = self._budget.ladder_of(name, eight_bits)
+        made = self._quantized(name, matrix.weight, self._ladders[name][:-1], matrix.hessian)
         with meanwhile(lambda: self._keep(made)):
             self._measure_alone(matrix, made)
 
@@ -132,48 +145,51 @@ class Int4Allocation:
         smoothed, tied_head = self._reference.with_tensors(tensors), self._config.tied_head
         if not self._in_order:
             self._measure(smoothed)
-        hessians, blocks = {"head": head_hessian}, dict[Change, Blocks]()
+        hessians = {"head": head_hessian}
         if tied_head:
             hessians = {"embed": head_hessian.added_to_diagonal(LOOKED_UP)}
         else:
             # Rows that are looked up are not multiplied: one of their errors is as bad as another.
             hessians["embed"] = Hessian.unit(tensors["embed.weight"].shape[1])
+        ratios = dict[Change, _Ratios]()
         for name, hessian in hessians.items():
-            forms = self._budget.ladder_of(name, recipe.format_of(name))
-            blocks |= self._quantized(name, tensors[f"{name}.weight"], forms, hessian)
-        self._keep(blocks)
-        trim_memory()  # of the slabs that were rounded
-        for (name, form), stored in blocks.items():
+            self._ladders[name] = self._budget.ladder_of(name, recipe.format_of(name))
+            ratios |= self._ratios(name, tensors[f"{name}.weight"], hessian)
+        for name, form in ratios:
             if name == "head" or tied_head:
-                self._probe.branch_head(("head", form), stored)
+                self._probe.branch_head(("head", form), form)
         costs = self._probe.divergences(smoothed)
         for plain, (measured, ratio) in self._without_zeros.items():
             costs[plain] = ratio * costs[measured]
-        costs |= self._of_table(costs, tensors["embed.weight"], blocks)
+        for (name, form), (of_values, of_products) in ratios.items():
+            looked_up = of_values * costs[self._tables[form.bits]] if name == "embed" else 0.0
+            multiplied = of_products * costs["head", form] if name == "head" or tied_head else 0.0
+            costs[name, form] = looked_up + multiplied
         chosen = self._budget.spent(self._ladders, costs, recipe)
+        for name, hessian in hessians.items():
+            if chosen[name] != self._ladders[name][-1]:
+                self._keep(self._quantized(name, tensors[f"{name}.weight"], (chosen[name],), hessian))
+        trim_memory()  # of the slabs that were rounded
         return Decision(chosen, (_NARROW_WARNING,) if set(NARROW).intersection(chosen.values()) else ())
 
-    def _of_table(
-        self, costs: Mapping[Change, float], table: LazyTensor, blocks: Mapping[Change, Blocks]
-    ) -> dict[Change, float]:
-        """The cost of each way in which ``blocks`` store the token table, that as a tied head included."""
-        ids, result = np.unique(self._ids), dict[Change, float]()
-        rows = np.concatenate([table.rows(i, i + 1) for i in ids.tolist()])
-        for (name, form), stored in blocks.items():
-            if name != "embed":
-                continue
-            measured = self._tables[form.bits]
-            plain = round_rows(rows, form.bits, block_size_for(rows.shape[1], measured[1].block_size)).values()
-            lost, of_plain = (float(np.square(found - rows).sum()) for found in (stored.rows(ids).values(), plain))
-            result[name, form] = costs[measured] * (lost / of_plain if of_plain else 1.0)
-            if self._config.tied_head:
-                result[name, form] += costs["head", form]
+    def _ratios(self, name: str, table: LazyTensor, hessian: Hessian) -> dict[Change, _Ratios]:
+        """Return the ratios for each format but the last, of some of the table's rows."""
+        spread = np.linspace(0, table.shape[0] - 1, min(_JUDGED_ROWS, table.shape[0])).astype(int)
+        rows = np.concatenate([table.rows(i, i + 1) for i in spread.tolist()])
+        table.release()  # each row mapped its neighbours too
+        forms, result = self._ladders[name][:-1], dict[Change, _Ratios]()
+        block_size = block_size_for(rows.shape[1], forms[0].block_size)
+        factors = factors_of(hessian, block_size)
+        for form in forms:
+            made = gptq(LazyTensor.from_array(rows), factors, form.bits, block_size, symmetric=form.symmetric)
+            errors, of_plain = (x.values() - rows for x in (made, round_rows(rows, form.bits, block_size)))
+            products = _ratio(made.lost, lost_by(of_plain, factors))
+            result[name, form] = _Ratios(_ratio(*(float(np.square(x).sum()) for x in (errors, of_plain))), products)
         return result
 
     def _quantized(self, name: str, weight: LazyTensor, forms: Ladder, hessian: Hessian) -> dict[Change, Blocks]:
-        """The matrix in each of the ladder's formats but the last, as an earlier try has stored it where one did."""
-        self._ladders[name] = forms
-        found = {form: self._store.get(name, form) for form in forms[:-1]}
+        """The matrix in each of ``forms``, as an earlier try has stored it where one did."""
+        found = {form: self._store.get(name, form) for form in forms}
         block_size = block_size_for(weight.shape[1], forms[0].block_size)
         factors = factors_of(hessian, block_size) if None in found.values() else None
 
@@ -185,3 +201,7 @@ class Int4Allocation:
             return gptq(weight, factors, form.bits, block_size, symmetric=form.symmetric, scratch=self._scratch)
 
         return {(name, form): blocks for form, blocks in zip(found, map(quantized, found), strict=True)}
+
+
+def _ratio(lost: float, of_plain: float) -> float:
+    return lost / of_plain if of_plain else 1.0

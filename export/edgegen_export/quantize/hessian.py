@@ -125,6 +125,16 @@ def factors_of(hessian: Hessian, block_size: int) -> list[Factor]:
     return [*in_threads(factor, hessian.squares)]
 
 
+def lost_by(errors: Floats, factors: Sequence[Factor]) -> float:
+    """Return the square of what ``errors`` [n, k] of a matrix change of its products with the inputs of the Hessian."""
+    lost, first = 0.0, 0
+    for factor in factors:
+        part = errors[:, first : first + len(factor.upper)]
+        lost += float(np.square(part @ factor.upper[: part.shape[1]]).sum(dtype=np.float64))
+        first += len(factor.upper)
+    return lost
+
+
 def _factor(square: Floats, block_size: int, kept: float) -> Factor:
     try:
         upper = _upper(square, block_size, kept, np.dtype(np.float32))
