@@ -8,6 +8,8 @@ import pytest
 
 from tests.root import ROOT
 
+pytestmark = pytest.mark.unit
+
 FOLDERS = (".ci", "bench", "docs", "edgegen", "examples", "export", "kernels", "models", "packaging", "tests")
 
 

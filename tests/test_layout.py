@@ -8,6 +8,8 @@ import pytest
 
 from tests.root import ROOT
 
+pytestmark = pytest.mark.unit
+
 MOST_ENTRIES = 27
 MOST_ENGINE_LINES = 4700
 """3,000 while layers kept a KV cache only, 3,400 with fixed states, whose positions can be gone back to; 4,000 with KV

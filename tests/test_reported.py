@@ -6,6 +6,8 @@ import pytest
 
 from tests.root import ROOT
 
+pytestmark = pytest.mark.unit
+
 TESTS = ROOT / "tests"
 ROWS = [row.split(" | ") for row in (TESTS / "REPORTED.md").read_text("utf-8").splitlines() if row.startswith("| ")]
 

@@ -7,6 +7,8 @@ import pytest
 
 from edgegen.cli.remaining_time import RemainingTime
 
+pytestmark = pytest.mark.unit
+
 EXPECTED = {"sampling": 100.0, "smoothing": 200.0, "writing": 20.0, "comparing": 80.0}
 
 

@@ -17,6 +17,8 @@ from edgegen.cli.os_errors import long_path_note, reader_has_gone
 from edgegen.errors import CheckpointError, EdgegenError, UsageError, quoted
 from tests.runtime.system.recorded import Recorded
 
+pytestmark = pytest.mark.unit
+
 INVALID = OSError(errno.EINVAL, "Invalid argument")
 
 

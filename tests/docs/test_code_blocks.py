@@ -34,6 +34,8 @@ from tests.export.checkpoint.layouts import write_gpt2
 from tests.standin_hub import StandInHub
 from tests.systems import WINDOWS
 
+pytestmark = pytest.mark.e2e
+
 # What the pages name, and what stands in for it.
 TOKEN = "hf_your_token"
 OTHER_HUB = "https://hub.example.com"

@@ -13,7 +13,10 @@ from tests.export.bundles import little_calibration
 from tests.export.checkpoint.layouts import write_gpt2
 
 Capture = pytest.CaptureFixture[str]
-pytestmark = pytest.mark.skipif(not runs_kernels("auto"), reason="the kernels are not built or not for this processor")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not runs_kernels("auto"), reason="the kernels are not built or not for this processor"),
+]
 
 
 @pytest.mark.parametrize(("flag", "budget", "least"), [("--int3", 3.6, 3), ("--int2", 2.8, 2)])

@@ -19,6 +19,8 @@ from tests.oracle import edit_json
 from tests.root import ROOT
 from tests.systems import needs_posix, needs_proc
 
+pytestmark = pytest.mark.e2e
+
 posix = needs_posix("fork")
 
 

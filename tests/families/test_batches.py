@@ -9,6 +9,8 @@ from edgegen.options.engine import EngineOptions
 from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of, export_case, oracle_of, tokens
 
+pytestmark = pytest.mark.parity
+
 FAMILIES = ("gpt_neo", "mistral", "gemma2", "gemma3_text", "cohere2", "bloom", "qwen3_moe", "jamba", "kimi_linear")
 """Windows in some layers and in all, ALiBi, experts, scans, and latents: what a batch of unequal rows might mix up."""
 

@@ -16,7 +16,10 @@ from tests.second_oracle import config_json
 BASES = {case.family: case for case in CASES if case.name == "base"}
 VARIANTS = [case for case in CASES if case.name != "base" and not case.refused]
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 
 def test_every_family_has_a_base_and_no_name_is_taken_twice() -> None:

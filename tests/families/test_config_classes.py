@@ -15,7 +15,7 @@ from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import why_not
 from tests.oracle import import_torch, import_transformers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.parity, pytest.mark.slow]
 
 Config = Mapping[str, Any]
 

@@ -10,7 +10,10 @@ from tests.export.bundles import export_to, prefilled, runner_of
 from tests.families.cases import CASES, Case
 from tests.families.harness import checkpoint_of, tokens
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 LENGTH = 2048
 FAMILIES = ("lfm2", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "olmo_hybrid", "kimi_linear")

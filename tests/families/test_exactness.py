@@ -24,6 +24,7 @@ from tests.families.cases import CASES, Case
 from tests.families.harness import Logits, checkpoint_of, judged_cases, tokens, worst_kl
 
 pytestmark = [
+    pytest.mark.parity,
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
     pytest.mark.usefixtures("whole_parity"),
 ]

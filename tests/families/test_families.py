@@ -29,7 +29,10 @@ from tests.families.harness import (
 from tests.second_oracle import judged
 
 # GPT-BigCode's module in transformers says so when it is imported.
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 
 SAMPLE = 3

@@ -14,6 +14,8 @@ from tests.families.harness import checkpoint_of, export_case, tokens
 from tests.oracle import Oracle, import_torch
 from tests.second_oracle import FIRST, judged
 
+pytestmark = pytest.mark.parity
+
 FAMILIES = ("gpt2", "llama", "qwen3", "gemma2")
 FEW, MANY = (3,), (3, 11, 17, 40, 41, 77)
 LIKELY: dict[str, Any] = {"sequence_bias": [[[3], 5.0]]}

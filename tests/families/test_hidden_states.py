@@ -32,7 +32,10 @@ OTHERS = {
     "gemma3n_text: E2B",
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 
 def last_hidden_state(case: Case, checkpoint: Path, ids: list[int]) -> NDArray[np.float32]:

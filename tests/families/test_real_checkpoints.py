@@ -10,6 +10,8 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.llm import LLM
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 
+pytestmark = pytest.mark.golden
+
 TOLERANCE = 1e-3
 CHECKPOINTS = (
     "gpt2-stories-0.9m",

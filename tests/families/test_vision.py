@@ -12,6 +12,8 @@ from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.oracle import edit_json, import_torch, import_transformers
 from tests.systems import lend
 
+pytestmark = pytest.mark.parity
+
 TEXT: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,

@@ -21,7 +21,10 @@ from tests.export.bundles import decoded, runner_of
 from tests.families.cases import CASES, Case
 from tests.families.harness import checkpoint_of, margins, oracle_of, tokens
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 WINDOWED = [
     ("gpt_neo", "base"),

@@ -16,7 +16,10 @@ from tests.export.bundles import export_to, runner_of
 from tests.families.cases import CASES, Case
 from tests.families.harness import checkpoint_of, oracle_of, tokens
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 FAMILIES = ("mamba2", "mamba", "falcon_mamba")
 LENGTHS = (150, 3, 47)

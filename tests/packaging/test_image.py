@@ -7,11 +7,15 @@ import subprocess
 import sys
 import tomllib
 
+import pytest
+
 from edgegen.cli import command_of
 from edgegen.cli.environment import HOME, variables_of
 from edgegen.server.http.options import ServerOptions
 from tests.command_line import given
 from tests.root import ROOT
+
+pytestmark = pytest.mark.e2e
 
 TEXT = (ROOT / "packaging" / "Containerfile").read_text("utf-8").replace("\\\n", " ")
 STEPS = [(match[1], match[2].strip()) for match in re.finditer(r"^([A-Z]+) (.*)$", TEXT, re.MULTILINE)]

@@ -16,7 +16,10 @@ from tests.export.checkpoint.gguf_steps_of_experts import FAMILIES_OF_EXPERTS
 from tests.oracle import import_torch, import_transformers
 from tests.second_oracle import FIRST, judged
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries that write and load the files
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore"),  # of the libraries that write and load the files
+]
 
 # What a configuration says about other things than what is computed.
 UNRELATED = {"_name_or_path", "architectures", "dtype", "transformers_version", "use_cache", "head_dim"}

@@ -14,6 +14,8 @@ from edgegen_export.pipeline import export
 from tests.export.checkpoint.hostile import Sources, changed_copy, export_arguments, write_sources
 from tests.export.checkpoint.layouts import write_gpt2
 
+pytestmark = pytest.mark.graph
+
 TRIES, TOGETHER = 120, 10
 
 

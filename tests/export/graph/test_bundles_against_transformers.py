@@ -20,7 +20,7 @@ from tests.export.bundles import decoded, export_to, prefilled, random_ids, runn
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.oracle import Oracle, import_transformers, write_random_gpt2
 
-pytestmark = pytest.mark.usefixtures("whole_parity")
+pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("whole_parity")]
 
 TOLERANCE = 1e-3
 """Largest allowed difference of any float32 logit."""

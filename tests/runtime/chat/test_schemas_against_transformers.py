@@ -12,6 +12,8 @@ from edgegen.chat.tools import function_schema
 from edgegen.errors import ConversationError
 from tests.oracle import import_transformers
 
+pytestmark = pytest.mark.parity
+
 JSON = dict[str, Any]
 
 

@@ -16,6 +16,7 @@ from tests.runtime.evaluation.lm_eval_material import Ran, check_figures, harnes
 
 MISSING = [name for name in ("lm_eval", "torch", "transformers", "accelerate") if find_spec(name) is None]
 pytestmark = [
+    pytest.mark.parity,
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (lm_eval[hf] is the oracle here)"),
 ]
 

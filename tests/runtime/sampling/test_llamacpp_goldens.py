@@ -16,6 +16,8 @@ from edgegen.sampling.processors.truncation import Xtc
 from edgegen.sampling.random_numbers import uniform
 from edgegen.sampling.sampler import Sampler
 
+pytestmark = pytest.mark.golden
+
 
 @dataclass(frozen=True)
 class Golden:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from edgegen.sampling import LogitsSettings
 from tests.runtime.sampling.reference import SHARED, edgegen_logits, transformers_logits
 
+pytestmark = pytest.mark.parity
+
 Logits = NDArray[np.float32]
 
 VOCABULARY = 40

@@ -11,6 +11,8 @@ from edgegen.options.engine import EngineOptions
 from tests.export.bundles import export_to
 from tests.oracle import Oracle
 
+pytestmark = pytest.mark.parity
+
 CHECKPOINTS = ("gpt2-stories-0.9m", "qwen2-stories-0.9m", "stories260K")
 CONTEXT = "once upon a time, there was a"
 CONTINUATIONS = [" little girl named lily.", " dog", " big, red ball and a very small cat who", "n old man", "\n"]

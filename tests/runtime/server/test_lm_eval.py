@@ -16,6 +16,7 @@ from tests.runtime.server.sockets import on_socket
 
 MISSING = [name for name in ("lm_eval", "transformers", "aiohttp", "tenacity") if find_spec(name) is None]
 pytestmark = [
+    pytest.mark.parity,
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (lm_eval[api] is the oracle here)"),
     pytest.mark.slow,
 ]

@@ -18,6 +18,8 @@ from tests.runtime.server.messages import MESSAGES, STREAMED, TWO_CALLS, WEATHER
 from tests.runtime.server.serving import KEY, serving
 from tests.waiting import PATIENCE_S, until
 
+pytestmark = pytest.mark.e2e
+
 anthropic: Any = pytest.importorskip("anthropic", reason="the anthropic client is the oracle here")
 pydantic: Any = pytest.importorskip("pydantic")
 

@@ -12,6 +12,8 @@ from edgegen.options.engine import EngineOptions
 from tests.runtime.server.serving import HELLO, KEY, serving
 from tests.waiting import PATIENCE_S, until
 
+pytestmark = pytest.mark.e2e
+
 openai: Any = pytest.importorskip("openai", reason="the openai client is the oracle here, and it is not installed")
 pydantic: Any = pytest.importorskip("pydantic")
 

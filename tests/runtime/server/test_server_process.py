@@ -18,6 +18,8 @@ from tests.runtime.server.serving import HELLO, KEY, serving
 from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S, until
 
+pytestmark = pytest.mark.e2e
+
 openai: Any = pytest.importorskip("openai", reason="the openai client is the oracle here, and it is not installed")
 
 

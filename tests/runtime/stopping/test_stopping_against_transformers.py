@@ -11,6 +11,8 @@ from edgegen.stopping.text_watcher import TextWatcher
 from edgegen.tokenizer import StreamingDetokenizer, Tokenizer
 from tests.oracle import import_torch, import_transformers
 
+pytestmark = pytest.mark.parity
+
 
 class Model(NamedTuple):
     """A tokenizer, ours and theirs, and a text in its tokens."""

@@ -19,7 +19,7 @@ from tests.export.checkpoint.lora.test_against_peft import TOLERANCE
 from tests.oracle import write_random_gpt2
 from tests.peft_oracle import AdaptedOracle, write_adapter, write_random
 
-pytestmark = pytest.mark.usefixtures("whole_parity")
+pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("whole_parity")]
 
 SHAPE: dict[str, Any] = {"hidden_size": 32, "vocab_size": 64, "max_position_embeddings": 24}
 

@@ -14,6 +14,8 @@ from tests.export.checkpoint.layouts import write_gpt2, write_safetensors
 from tests.oracle import write_random_gpt2
 from tests.peft_oracle import State, merged_state, write_adapter, write_random
 
+pytestmark = pytest.mark.parity
+
 TOLERANCE = 1e-6
 """Largest allowed difference of any value, relative to the largest of its tensor."""
 
