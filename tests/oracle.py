@@ -108,11 +108,12 @@ def _auto_class(transformers: Any, model_type: str) -> Any:
     return getattr(transformers, "AutoModelForCausalLM" if model_type in causal else "AutoModelForMultimodalLM")
 
 
-def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, seed: int = 0) -> Path:
+def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, seed: int = 0, quiet: str = "") -> Path:
     """A random model of any family, written by transformers' own ``save_pretrained``.
 
     No parameter keeps its initial value. Embeddings are small beside what the layers add, or a tied head would
-    repeat its input forever; matrices keep the activations' size; the final norm gives logits a deviation of 3.
+    repeat its input forever; matrices keep the activations' size, but for those whose names have ``quiet`` in them,
+    which are smaller; the final norm gives logits a deviation of 3.
     """
     torch, transformers = import_torch(), import_transformers()
     torch.manual_seed(seed)
@@ -141,7 +142,8 @@ def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, se
             for parameter in module.parameters(recurse=False):
                 if id(parameter) not in seen:  # not tied
                     seen.add(id(parameter))
-                    _randomize(parameter, torch.randn_like(parameter), path, module, model.config)
+                    small = bool(quiet) and quiet in path
+                    _randomize(parameter, torch.randn_like(parameter), path, module, model.config, small=small)
         for path, buffer in model.named_buffers():
             if path.endswith("layer_scalar"):  # trained, though it is no parameter
                 buffer.copy_(torch.rand_like(buffer) + 0.5)
@@ -203,7 +205,7 @@ def write_wrapped(
     return folder
 
 
-def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) -> None:
+def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any, *, small: bool) -> None:
     """Give ``parameter`` of ``module`` at ``path`` a value off its initial one, by what kind of module it is."""
     kind = type(module).__name__
     if "Embedding" in kind:
@@ -216,16 +218,7 @@ def _randomize(parameter: Any, noise: Any, path: str, module: Any, config: Any) 
         # [in, out], also of each expert; GraniteMoE's parallel experts are not, but their seeds were chosen with this.
         by_columns = kind == "Conv1D" or "Parallel" in kind or getattr(module, "is_transposed", False)
         fan_in = parameter.shape[-2 if by_columns else -1]
-        # GPT-Neo does not scale its scores, nor Mamba its time steps, B and C; large ones magnify every rounding.
-        unscaled = {
-            "gpt_neo": "q_proj",
-            "mamba": "x_proj",
-            "hrm_text": "_module",
-            "zamba2": "shared",
-            "inkling2_text": "layers",
-            "inkling2_loop_text": "layers",
-        }.get(config.model_type)
-        gain = 0.6 if unscaled and unscaled in path else 2.5
+        gain = 0.6 if small else 2.5
         parameter.copy_(noise * gain / fan_in**0.5)
 
 
@@ -249,7 +242,8 @@ def _spread_logits(model: Any, torch: Any, deviation: float) -> None:
     factor = deviation / model(ids).logits.std()
     offset = 1.0 if model_type.startswith("gemma") and not model_type.startswith(("gemma3n", "gemma4")) else 0.0
     # The norms of an nGPT have no weights, and its head has scales.
-    for parameter in [model.lm_head.logit_scale] if model_type == "dory" else norms[-1].parameters():
+    scale = getattr(getattr(model, "lm_head", None), "logit_scale", None)
+    for parameter in norms[-1].parameters() if scale is None else [scale]:
         parameter.add_(offset).mul_(factor).sub_(offset)
 
 

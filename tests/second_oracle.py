@@ -166,11 +166,14 @@ def open_oracle(folder: Path, version: int = FIRST) -> Judge:
     return Oracle(folder) if version == FIRST else RemoteOracle(folder)
 
 
-def write_random(folder: Path, model_type: str, config: Mapping[str, Any], *, seed: int, version: int = FIRST) -> Path:
+def write_random(
+    folder: Path, model_type: str, config: Mapping[str, Any], *, seed: int, version: int = FIRST, quiet: str = ""
+) -> Path:
     """``oracle.write_random`` of either."""
     if version == FIRST:
-        return oracle.write_random(folder, model_type, config, seed=seed)
-    second_oracle().ask("write", folder=str(folder), model_type=model_type, config=dict(config), seed=seed)
+        return oracle.write_random(folder, model_type, config, seed=seed, quiet=quiet)
+    request = {"model_type": model_type, "config": dict(config), "seed": seed, "quiet": quiet}
+    second_oracle().ask("write", folder=str(folder), **request)
     return folder
 
 

@@ -80,7 +80,7 @@ def checkpoint_of(case: Case, folder: Path, *, oracle: int | None = None, seed: 
     """Write the case's random model with ``oracle``, the case's first unless given; another ``seed`` is for trying."""
     version = oracle or case.oracles[0]
     seed = case.seed(version) if seed is None else seed
-    return write_random(folder, case.family, case.config, seed=seed, version=version)
+    return write_random(folder, case.family, case.config, seed=seed, version=version, quiet=case.quiet)
 
 
 def oracle_of(case: Case, checkpoint: Path) -> Judge:

@@ -6,20 +6,20 @@ import pytest
 
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from tests.families.cases import CASES
+from tests.families.cases import cases_also
 from tests.families.harness import checkpoint_of, export_case, oracle_of, tokens
 
 pytestmark = pytest.mark.parity
 
-FAMILIES = ("gpt_neo", "mistral", "gemma2", "gemma3_text", "cohere2", "bloom", "qwen3_moe", "jamba", "kimi_linear")
+UNEQUAL = {case.family: case for case in cases_also("batches")}
 """Windows in some layers and in all, ALiBi, experts, scans, and latents: what a batch of unequal rows might mix up."""
 
 NEW = 40
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", UNEQUAL)
 def test_rows_far_past_their_windows_get_the_ids_of_transformers(family: str, tmp_path: Path) -> None:
-    case = next(case for case in CASES if (case.family, case.name) == (family, "base"))
+    case = UNEQUAL[family]
     checkpoint = checkpoint_of(case, tmp_path / "checkpoint")
     llm = LLM.load(export_case(case, checkpoint, tmp_path / "bundle").path, options=EngineOptions(prefill_chunk=16))
     prompts = [tokens(case, count, seed=count) for count in (50, 3, 17, 1, 29)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.export.bundles import export_to, prefilled, runner_of
-from tests.families.cases import CASES, Case
+from tests.families.cases import Case, cases_also
 from tests.families.harness import checkpoint_of, tokens
 
 pytestmark = [
@@ -16,11 +16,9 @@ pytestmark = [
 ]
 
 LENGTH = 2048
-FAMILIES = ("lfm2", "lfm3", "granitemoehybrid", "falcon_h1", "qwen3_5_text", "qwen3_next", "olmo_hybrid", "kimi_linear")
-HYBRIDS = [case for case in CASES if case.family in FAMILIES and case.name == "base"]
 
 
-@pytest.mark.parametrize("case", HYBRIDS, ids=str)
+@pytest.mark.parametrize("case", cases_also("denormals"), ids=str)
 def test_states_of_long_texts_hold_no_denormals(case: Case, tmp_path: Path) -> None:
     case = replace(case, config={**case.config, "max_position_embeddings": LENGTH})
     runner = runner_of(export_to(checkpoint_of(case, tmp_path / "checkpoint"), tmp_path / "bundle"))

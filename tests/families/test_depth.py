@@ -4,7 +4,6 @@ Files of deep models differ from those of two layers: keys with numbers of two d
 late layers share. Layers run one after the other in float32, as calibration runs them, so that no bundle is needed.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +16,6 @@ from edgegen_export.families import FAMILIES
 from edgegen_export.files.progress import Silent
 from edgegen_export.source.family_source import FamilyLoader
 from tests.families.cases import CASES, Case
-from tests.families.cases.kimi_linear import NET as KIMI_NET
 from tests.families.harness import checkpoint_of, tokens
 from tests.second_oracle import open_oracle
 
@@ -30,14 +28,6 @@ LAYERS = 12
 """At least; numbers of layers then have two digits."""
 
 _COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
-
-OTHERS: Mapping[str, Mapping[str, Any]] = {
-    "gpt_neo": {"attention_types": [[["global", "local"], 6]]},
-    "kimi_linear": {
-        "linear_attn_config": {**KIMI_NET, "kda_layers": [1, 2, 4, 5, 7, 8, 10, 11], "full_attn_layers": [3, 6, 9, 12]}
-    },
-}
-"""Further keys that have to change, by family."""
 
 
 def deep(case: Case) -> Case:
@@ -54,12 +44,11 @@ def deep(case: Case) -> Case:
 
     config = {key: repeated(key, value) for key, value in case.config.items()}
     counted = {count: layers * times} if count else {}
-    return replace(case, config={**config, **counted, **OTHERS.get(case.family, {})})
+    return replace(case, config={**config, **counted, **case.deep})
 
 
 def _is_usual(case: Case) -> bool:
-    """Ternary models round activations, which twelve layers of random weights take over some tie."""
-    return case.name == "not ternary" if case.family == "bitnet" else case.name in ("base", "E2B")
+    return "depth" in case.also or (case.name == "base" and not case.shallow)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if _is_usual(case)], ids=str)

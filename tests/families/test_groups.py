@@ -9,14 +9,14 @@ import pytest
 from edgegen.generation.results import GenerationResult
 from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
-from tests.families.cases import CASES
+from tests.families.cases import cases_also
 from tests.families.harness import checkpoint_of, export_case, tokens
 from tests.oracle import Oracle, import_torch
 from tests.second_oracle import FIRST, judged
 
 pytestmark = pytest.mark.parity
 
-FAMILIES = ("gpt2", "llama", "qwen3", "gemma2")
+GROUPED = {case.family: case for case in cases_also("groups")}
 FEW, MANY = (3,), (3, 11, 17, 40, 41, 77)
 LIKELY: dict[str, Any] = {"sequence_bias": [[[3], 5.0]]}
 """The one end-of-sequence id comes about as often as words do in a text."""
@@ -32,10 +32,10 @@ class Pair:
     prompts: tuple[list[int], ...]
 
 
-@pytest.fixture(scope="module", params=judged(FAMILIES, lambda _: FIRST))
+@pytest.fixture(scope="module", params=judged(GROUPED, lambda _: FIRST))
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("groups")
-    case = next(case for case in CASES if (case.family, case.name) == (request.param, "base"))
+    case = GROUPED[request.param]
     checkpoint = checkpoint_of(case, folder / "checkpoint")
     bundle = export_case(case, checkpoint, folder / "bundle")
     oracle = Oracle(checkpoint)

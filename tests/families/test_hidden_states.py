@@ -21,17 +21,6 @@ from tests.families.harness import checkpoint_of, judged_cases, oracle_of, token
 TOLERANCE = 1e-3
 """Largest difference of a hidden state, whose norm spreads logits as widely as trained models have them."""
 
-# What is folded into the final norm or stands after it, and caches of other kinds than the bases have.
-OTHERS = {
-    "opt: 350m",
-    "opt: projected",
-    "opt: untied and projected",
-    "opt: no final norm",
-    "falcon: rw",
-    "gemma3_text: untied",
-    "gemma3n_text: E2B",
-}
-
 pytestmark = [
     pytest.mark.parity,
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
@@ -64,7 +53,8 @@ def case_of(name: str) -> Case:
     return next(case for case in CASES if str(case) == name)
 
 
-SHOWN = [case for case in CASES if not case.refused and (case.name == "base" or str(case) in OTHERS)]
+# The others differ in what is folded into the final norm or stands after it, or in the kinds of their caches.
+SHOWN = [case for case in CASES if not case.refused and (case.name == "base" or "hidden states" in case.also)]
 
 
 @pytest.mark.parametrize("case", judged_cases(SHOWN))

@@ -11,13 +11,14 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.server.app import create_app
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.models.installed_models import InstalledModels
+from tests.families.cases import cases_also
 from tests.families.hybrids import BundleOf, judged_families
 from tests.runtime.models import END, THE
 from tests.runtime.server.material import CHAT, COMPLETION, OWN
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
 
-FAMILIES = ("lfm2", "lfm3", "granitemoehybrid", "qwen3_5_text", "gemma4_text")
+FAMILIES = [case.family for case in cases_also("chats")]
 """One for each kind of state, and those that have windows or share."""
 
 ENGINE = EngineOptions(threads=1, kv="int8", prefill_chunk=16)

@@ -24,115 +24,12 @@ from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.draft_model import DraftModel
 from tests.export.bundles import prefilled, runner_of
 from tests.families.harness import tokens
-from tests.families.hybrids import CASE, JUDGED, SHARING, BundleOf
+from tests.families.hybrids import CASE, JUDGED, KEPT, BundleOf
 from tests.runtime.engine.beam_reference import transformers_beam_search
 from tests.runtime.models import EOS, VOCAB_SIZE
 from tests.runtime.recomputed import recomputed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
-
-CONV, SSM = 3 * (2 * 64 + 2 * 16) * 4, 4 * 16 * 32 * 4
-KEPT = {
-    "lfm2": ([(0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")], 2 * 2 * 64 * 4),
-    "lfm2_moe": ([(0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")], 2 * 2 * 64 * 4),
-    "lfm3": ([(0, "fixed"), (1, "fixed"), (2, "growing"), (3, "fixed"), (4, "windowed")], 3 * 6 * 64 * 4),
-    "granitemoehybrid": ([(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed")], 2 * (CONV + SSM)),
-    "falcon_h1": (
-        [(0, "fixed"), (0, "fixed"), (0, "growing"), (1, "fixed"), (1, "fixed"), (1, "growing")],
-        2 * (3 * (96 + 2 * 16) + 4 * 16 * 24) * 4,
-    ),
-    "qwen3_5_text": (
-        [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "fixed"), (2, "fixed"), (3, "growing")],
-        3 * (3 * (2 * 32 + 64) + 4 * 16 * 16) * 4,
-    ),
-    "qwen3_next": (
-        [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "fixed"), (2, "fixed"), (3, "growing")],
-        3 * (3 * (2 * 32 + 64) + 4 * 16 * 16) * 4,
-    ),
-    "nemotron_h": (
-        [(0, "fixed"), (0, "fixed"), (2, "growing"), (4, "fixed"), (4, "fixed")],
-        2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
-    ),
-    "deepseek_v3": ([(0, "growing"), (1, "growing"), (2, "growing")], 0),
-    "mamba2": ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4),
-    "olmo_hybrid": (
-        [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "fixed"), (2, "fixed"), (3, "growing")],
-        3 * (3 * (2 * 48 + 96) + 4 * 12 * 24) * 4,
-    ),
-    "kimi_linear": (
-        [(0, "fixed"), (0, "fixed"), (1, "fixed"), (1, "fixed"), (2, "growing"), (3, "fixed"), (3, "fixed")],
-        3 * (3 * 3 * 64 + 4 * 16 * 16) * 4,
-    ),
-    "bailing_hybrid": (
-        [(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed"), (3, "growing")],
-        2 * (3 * 3 * 64 + 4 * 16 * 16) * 4,
-    ),
-    "jamba": (
-        [(0, "fixed"), (0, "fixed"), (1, "growing"), (2, "fixed"), (2, "fixed"), (3, "fixed"), (3, "fixed")],
-        3 * (3 + 16) * 128 * 4,
-    ),
-    "zamba2": (
-        [(i, kind) for i in range(6) for kind in ("fixed", "fixed", *(["growing"] if i in (1, 2, 4, 5) else []))],
-        6 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4,
-    ),
-    "hrm_text": ([(i, "growing") for i in range(16)], 0),
-    "iquestloopcoder": (
-        [(i, kind) for i in range(6) for kind in (["growing"] if i < 3 else ["shared", "windowed"])],
-        0,
-    ),
-    "phi4flash": (
-        [
-            *((i, kind) for i in range(4) for kind in (["windowed"] if i % 2 else ["fixed", "fixed"])),
-            *((4, "fixed"), (4, "fixed"), (5, "growing"), (7, "shared")),
-        ],
-        3 * (3 + 16) * 128 * 4,
-    ),
-    "inkling_text": (
-        [(i, kind) for i in range(3) for kind in (*["fixed"] * 4, "growing" if i == 1 else "windowed")],
-        2 * 3 * (3 * 64 + 2 * 16 + 32) * 4,
-    ),
-    "rwkv7": ([(i // 3, "fixed") for i in range(9)], 3 * (64 + 4 * 16 * 16 + 64) * 4),
-    "dory": ([(i, "growing" if i % 2 else "windowed") for i in range(6)], 0),
-    **dict.fromkeys(("mamba", "falcon_mamba"), ([(i, "fixed") for i in (0, 0, 1, 1, 2, 2)], 3 * (3 + 16) * 128 * 4)),
-    **dict.fromkeys(
-        SHARING, ([(0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")], 0)
-    ),
-}
-"""By layer, what is kept; and the bytes of a row."""
-
-CHOICE = {b"Exp", b"Neg", b"TopK", b"GatherElements", b"ScatterElements", b"ReduceSum"}
-OPERATORS = {
-    **{family: {b"LinearAttention"} for family in ("granitemoehybrid", "falcon_h1", "mamba2", "zamba2")},
-    "lfm2": set[bytes](),
-    "lfm2_moe": {b"QMoE", *CHOICE},
-    "lfm3": set[bytes](),
-    "gemma3n_text": set[bytes](),
-    "nemotron_h": {
-        b"LinearAttention",
-        *(b"TopK", b"OneHot", b"GatherElements", b"ReduceSum", b"Squeeze"),
-    },
-    "gemma4_text": set[bytes](),
-    "deepseek_v3": {b"QMoE", b"RotaryEmbedding", b"Transpose", *CHOICE},
-    "qwen3_next": {b"QMoE", b"RotaryEmbedding"},
-    "kimi_linear": (delta := {b"QMoE", b"Transpose", *CHOICE}),
-    "bailing_hybrid": delta | {b"RotaryEmbedding", b"OneHot", b"Greater", b"Squeeze"},
-    "mamba": (scanned := {b"Neg", b"Squeeze"}),
-    "falcon_mamba": scanned,
-    "phi4flash": scanned,
-    "rwkv7": {b"Scan", b"Neg", b"Exp", b"Tanh"},
-    "hrm_text": set[bytes](),
-    "iquestloopcoder": {b"RotaryEmbedding"},
-    "dory": {b"RotaryEmbedding"},
-    "inkling_text": {b"QMoE", b"Transpose", b"Squeeze", *CHOICE},
-    "jamba": {b"QMoE", b"Softmax", *scanned, *CHOICE},
-}
-"""Operators of a family that are neither edgegen's nor exact, but for matrices; others have none."""
-
-ROLLED_BACK = frozenset(
-    "lfm2 lfm2_moe lfm3 qwen3_5_text qwen3_next olmo_hybrid kimi_linear bailing_hybrid jamba mamba falcon_mamba "
-    "phi4flash inkling_text".split()
-)
-"""Families whose states can do without the last tokens of a run."""
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 
@@ -167,25 +64,24 @@ def ids_of(llm: LLM, prompt: list[int], count: int, **options: Any) -> tuple[int
 
 def test_the_manifest_says_what_layers_keep(family: str, bundle: Bundle) -> None:
     kinds = [(state.layer, state.kind) for state in bundle.variant.kv.states]
-    assert (kinds, bundle.variant.kv.bytes_per_row) == KEPT[family]
+    assert (tuple(kinds), bundle.variant.kv.bytes_per_row) == (KEPT[family].states, KEPT[family].bytes_per_row)
 
 
 def test_bits_of_states_depend_on_nothing(family: str, bundle: Bundle) -> None:
     """With edgegen's kernels, only matrices too small for them are computed by others whose order is not known.
 
     A head of LinearAttention is computed by one thread, token by token. Experts, and a rotation of 8 numbers, are ONNX
-    Runtime's in every family; a choice of experts
-    only negates and moves numbers, and adds up two of them, or adds up and compares integers.
+    Runtime's in every family; a choice of experts only negates and moves numbers, and adds up two of them, or adds up
+    and compares integers.
     """
     graph = with_kernels(bundle.file(bundle.variant.prefill).read_bytes())
-    more = OPERATORS.get(family, set[bytes]())
-    assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *more}
+    assert inexact_operators(graph) <= {b"MatMulNBits", b"FusedMatMul", *KEPT[family].operators}
 
 
 def test_states_after_a_rejection_are_those_of_a_run_without_proposals(family: str, bundle: Bundle) -> None:
     """Of four proposed tokens each number is accepted in turn; what comes next has the same bits, too."""
     runner = runner_of(bundle, kv="int8")
-    rolled_back = family in ROLLED_BACK and kernel_library() is not None
+    rolled_back = KEPT[family].rolled_back and kernel_library() is not None
     assert runner.rollback_limit == (MOST_PENDING * rolled_back if bundle.variant.kv.fixed else None)
     if not rolled_back:
         pytest.skip("tokens that were accepted are run again")

@@ -7,7 +7,7 @@ import pytest
 
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.families.iquestloopcoder import IQUESTLOOPCODER
-from tests.families.iquestloopcoder import BASE
+from tests.families.formulas.iquestloopcoder import BASE
 
 
 @pytest.mark.parametrize(

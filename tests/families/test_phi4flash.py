@@ -7,7 +7,7 @@ import pytest
 
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.families.phi4flash import PHI4FLASH
-from tests.families.phi4flash import BASE
+from tests.families.formulas.phi4flash import BASE
 
 
 def test_the_second_half_runs_for_wanted_tokens_alone() -> None:

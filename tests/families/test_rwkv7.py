@@ -15,9 +15,9 @@ from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.families.rwkv7 import RWKV7
 from tests.export.bundles import export_to, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
+from tests.families.formulas.rwkv7 import BASE, computed, written
 from tests.families.harness import assert_computes
 from tests.families.random_tensors import Floats
-from tests.families.rwkv7 import BASE, computed, written
 
 
 def test_the_published_sizes_give_the_published_number_of_parameters() -> None:

@@ -18,7 +18,7 @@ from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, runner_of
-from tests.families.cases import CASES, Case
+from tests.families.cases import Case, cases_also
 from tests.families.harness import checkpoint_of, margins, oracle_of, tokens
 
 pytestmark = [
@@ -26,27 +26,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
 ]
 
-WINDOWED = [
-    ("gpt_neo", "base"),
-    ("mistral", "base"),
-    ("qwen2", "window in upper layers"),
-    ("qwen3", "window in upper layers"),
-    ("smollm3", "window"),
-    ("gemma2", "base"),
-    ("gemma3_text", "base"),
-    ("gemma3n_text", "base"),
-    ("gemma3n_text", "E2B"),
-    ("gemma4_text", "base"),
-    ("gemma4_text", "E2B"),
-    ("phi3", "window"),
-    ("starcoder2", "base"),
-    ("cohere2", "base"),
-    ("mixtral", "window"),
-    ("qwen3_moe", "window"),
-]
-"""Every family that can have windows, and a case that has them."""
-
-GREEDY = ("mistral", "gemma2", "gemma3_text", "cohere2")
+WINDOWED = cases_also("windows")
+"""A case of every family that can have windows."""
 
 WINDOW, CONTEXT = 100, 768
 
@@ -54,25 +35,27 @@ FAR = 1e-2
 """Largest allowed difference of any float32 logit, hundreds of tokens on: each rounding is read by all that follow."""
 
 
-def widened(family: str, name: str) -> Case:
-    """The case with a head of 256 values: the attention operator takes its keys in the smallest blocks there are."""
-    case = next(case for case in CASES if (case.family, case.name) == (family, name))
-    changes: dict[str, Any] = {"max_position_embeddings": CONTEXT, "hidden_size": 256}
-    if family == "gpt_neo":
-        changes |= {"num_heads": 1, "window_size": WINDOW}
-    else:
-        changes |= {"num_attention_heads": 1, "num_key_value_heads": 1, "sliding_window": WINDOW}
-    if "head_dim" in case.config:
-        changes["head_dim"] = 256
-    if family == "phi3":
-        changes["original_max_position_embeddings"] = CONTEXT
-    if "num_experts_per_tok" in case.config:
-        changes["num_experts_per_tok"] = 2  # more are added up in an order of the operator's own
-    return replace(case, config={**case.config, **changes})
+WIDE = {
+    "hidden_size": 256,
+    "head_dim": 256,
+    **dict.fromkeys(("num_heads", "num_attention_heads", "num_key_value_heads"), 1),
+    **dict.fromkeys(("max_position_embeddings", "original_max_position_embeddings"), CONTEXT),
+    **dict.fromkeys(("sliding_window", "window_size"), WINDOW),
+    "num_experts_per_tok": 2,  # more are added up in an order of the operator's own
+}
+"""A head of 256 values: the attention operator takes its keys in the smallest blocks there are."""
 
 
-def exported(family: str, name: str, folder: Path, scheme: Scheme) -> Bundle:
-    checkpoint = checkpoint_of(widened(family, name), folder / "checkpoint")
+def widened(case: Case) -> Case:
+    return replace(case, config={key: WIDE.get(key, value) for key, value in case.config.items()})
+
+
+def named(case: Case) -> str:
+    return f"{case.family}-{case.name}"
+
+
+def exported(case: Case, folder: Path, scheme: Scheme) -> Bundle:
+    checkpoint = checkpoint_of(widened(case), folder / "checkpoint")
     return export(str(checkpoint), folder / "bundle", ExportOptions(scheme=scheme, fast=scheme == "int8"))[0]
 
 
@@ -149,10 +132,10 @@ def compare(runner: Runner[Any], kv: KVSpec, seed: int) -> None:
     assert twins.windowed.nbytes < twins.full.nbytes
 
 
-@pytest.mark.parametrize(("family", "name"), WINDOWED)
-def test_what_the_window_has_passed_is_not_missed(family: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", WINDOWED, ids=named)
+def test_what_the_window_has_passed_is_not_missed(case: Case, tmp_path: Path) -> None:
     """Bit for bit, though float32 heads of 256 values are not exact in chunks: both caches get the same ones."""
-    bundle = exported(family, name, tmp_path, "fp32")
+    bundle = exported(case, tmp_path, "fp32")
     compare(runner_of(bundle), bundle.variant.kv, seed=5)
 
 
@@ -166,15 +149,18 @@ def test_nor_with_rounded_keys_and_values(int8_bundles: dict[str, Bundle], famil
 
 @pytest.fixture(scope="module")
 def int8_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
-    families = ("gemma2", "gemma3_text")
-    return {family: exported(family, "base", tmp_path_factory.mktemp(family), "int8") for family in families}
+    return {
+        case.family: exported(case, tmp_path_factory.mktemp(case.family), "int8")
+        for case in WINDOWED
+        if str(case) in ("gemma2: base", "gemma3_text: base")
+    }
 
 
-@pytest.mark.parametrize(("family", "name"), [pair for pair in WINDOWED if pair[0] in GREEDY])
-def test_greedy_ids_are_those_of_transformers_many_windows_on(family: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", cases_also("far past windows"), ids=named)
+def test_greedy_ids_are_those_of_transformers_many_windows_on(case: Case, tmp_path: Path) -> None:
     """The oracle judges prompt and ids in one pass: where it agrees with every choice so far, the next follows."""
-    bundle = exported(family, name, tmp_path, "fp32")
-    case, run = widened(family, name), runner_of(bundle)
+    bundle = exported(case, tmp_path, "fp32")
+    run = runner_of(bundle)
     prompt = tokens(case, 200, seed=2)
     cache: KVCache = run.new_cache()
     found = [run.prefill(cache, 0, prompt).copy()]

@@ -21,16 +21,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
 ]
 
-FAMILIES = ("mamba2", "mamba", "falcon_mamba")
+RECURRENT = {case.family: case for case in CASES if case.kept and all(kind == "fixed" for _, kind in case.kept.states)}
 LENGTHS = (150, 3, 47)
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 
 BundleOf = Callable[[Scheme], Bundle]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=RECURRENT)
 def case(request: pytest.FixtureRequest) -> Case:
-    return next(case for case in CASES if (case.family, case.name) == (request.param, "base"))
+    return RECURRENT[request.param]
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,62 +16,24 @@ from edgegen_export.checkpoint import BaseNames
 from edgegen_export.families import FAMILIES
 from edgegen_export.graph.decoder import kv_spec, rotary_tables
 from tests.export.checkpoint.adapters import GPT2_NAMES, LLAMA_NAMES
+from tests.families.cases import CASES, Case
 from tests.oracle import import_transformers
 from tests.second_oracle import FIRST, SECOND, config_json, judged
 
-ELSEWHERE = {
-    *("gemma3", "gemma3n", "gemma4", "mistral3", "qwen3_5", "qwen3_5_moe", "granitemoehybrid", "bamba", "nemotron_h"),
-    *("baichuan", "openelm", "internlm2", "mimo", "minicpm", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
-    *("lfm2_moe", "lfm3_vl", "telechat3", "dots1", "bailing_moe", "glm4_moe", "deepseek_v2", "kimi_k2"),
-    *("orion", "qwen", "deepseek", "nanbeige", "hrm_text", "rwkv7", "iquestloopcoder", "phi4flash", "inkling2_text"),
-}
-"""Model types compared elsewhere, or not at all. Those with vision have the config of their language model inside:
-tests/families/test_vision.py, test_mistral3.py, test_qwen3_5.py, test_gemma3n.py, test_gemma4.py, test_lfm.py. By
-default, all layers of Granite 4 and Bamba are mixers, and Nemotron-H has experts, which is refused:
-test_mixer_configs.py. transformers does not have Baichuan, OpenELM, InternLM 2, IQuest-Coder Loop, MiMo, MiniCPM,
-Nanbeige, Orion, Phi-4-mini-flash, the first Qwen, RWKV-7, TeleChat 3 and Ling, and writes what each layer of Gemma 4
-has: test_baichuan.py, test_openelm.py, test_renamed.py, test_iquestloopcoder.py, test_minicpm.py, test_nanbeige.py,
-test_phi4flash.py, test_rwkv7.py, test_gemma4.py. HRM-Text's attention to the prompt is not causal by default, which is
-refused. LFM2 MoE has no kinds of layers by default: test_lfm.py; dots.llm1 has no number of experts, DeepSeek-V2 not
-that of those that a token uses, Kimi K2 is DeepSeek-V3 by another name, the heads of GLM-4.5 do not divide its width,
-and Inkling 2 has more experts than one graph holds: test_inkling.py."""
+TYPES = {model_type: family for family in FAMILIES if family.inside is None for model_type in family.model_types}
+"""Tests of the others, which wrap a language model: tests/families/test_wrapped.py."""
 
-LATER = {
-    *("granite_swa", "granitemoe_swa", "hyperclovax", "internlm3", "lfm3", "ministral3", "qwen3_5_text"),
-    *("qwen3_5_moe_text", "ministral", "cwm", "iquestcoder", "exaone", "jais2", "vaultgemma", "apertus1p5_text"),
-    *("nanochat", "solar_open", "sarvam_moe", "minimax_m2", "afmoe", "mellum", "exaone_moe", "hy_v3", "flint"),
-    *("laguna", "lara_mini", "cohere2_moe", "kolibri1", "minicpm3", "glm4_moe_lite", "youtu", "mistral4"),
-    *("olmo_hybrid", "kimi_linear", "bailing_hybrid", "dory", "diffllama", "inkling_text"),
-    "inkling2_loop_text",
+BASES = {case.family: case for case in CASES if case.name == "base"} | {
+    alias: Case(alias, case.name, case.config) for case in CASES for alias in case.aliases
 }
-"""Types that transformers 4 does not know."""
+CLASSES = {model_type: case.config_classes or case.oracles for model_type, case in BASES.items()}
+"""The versions of transformers that have a config class of the type."""
 
-ALL = {
-    model_type: family
-    for family in FAMILIES
-    if family.inside is None  # tests/families/test_wrapped.py
-    for model_type in family.model_types
-    if model_type not in ELSEWHERE
+COMPARED = {model_type for model_type, case in BASES.items() if not case.no_defaults}
+BY_TYPE = {
+    model_type: TYPES[model_type] for model_type in BASES if model_type in COMPARED and FIRST in CLASSES[model_type]
 }
-BY_TYPE = {model_type: family for model_type, family in ALL.items() if model_type not in LATER}
-
-SIZES: dict[str, tuple[str, int]] = {
-    "gpt2": ("n_embd", 96),
-    "gptj": ("n_embd", 512),
-    "gpt_bigcode": ("n_embd", 96),
-    "mpt": ("d_model", 256),
-    "dbrx": ("d_model", 256),
-}
-"""A size that others follow from, where it is not called ``hidden_size``: its key and another value."""
-
-
-HEADS: dict[str, tuple[str, int]] = {
-    "gpt_neo": ("num_heads", 4),
-    "mamba2": ("num_heads", 16),
-    **dict.fromkeys(("mamba", "falcon_mamba"), ("state_size", 4)),
-}
-"""A number of heads, of attention or of mixers, where it is not called ``num_attention_heads``, or is not 4; or, where
-there are none, another number."""
+LATER = sorted(model_type for model_type in COMPARED if FIRST not in CLASSES[model_type])
 
 
 @pytest.fixture(params=judged(BY_TYPE, lambda _: FIRST))
@@ -98,17 +61,33 @@ def test_every_key_that_transformers_writes_is_understood(model_type: str, famil
         assert family.read_config(written) == family.read_config({"model_type": model_type})
 
 
-@pytest.mark.parametrize("model_type", judged(sorted(LATER), lambda _: SECOND))
+@pytest.mark.parametrize("model_type", judged(LATER, lambda _: SECOND))
 def test_class_defaults_of_transformers_5_are_filled_in(model_type: str) -> None:
-    defaults = ALL[model_type].read_config({"model_type": model_type})
+    defaults = TYPES[model_type].read_config({"model_type": model_type})
     for only_differences in (True, False):
         written = config_json(model_type, {}, use_diff=only_differences, version=SECOND)
-        assert ALL[model_type].read_config(written) == defaults
+        assert TYPES[model_type].read_config(written) == defaults
+
+
+@pytest.mark.parametrize("model_type", sorted(BASES.keys() - COMPARED))
+def test_defaults_that_make_no_model_are_refused(model_type: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=BASES[model_type].no_defaults):
+        TYPES[model_type].read_config({"model_type": model_type})
+
+
+@pytest.mark.parametrize("version", judged((FIRST, SECOND), lambda version: version))
+def test_every_type_that_transformers_has_has_cases(version: int) -> None:
+    """A type without cases is unknown there, or has a language model inside, which has a config of its own."""
+    known = set[str]()
+    for model_type in TYPES.keys() - BASES.keys():
+        with suppress(KeyError, RuntimeError):
+            if "text_config" not in config_json(model_type, {}, use_diff=False, version=version):
+                known.add(model_type)
+    assert known == set()
 
 
 def test_defaults_that_follow_from_other_keys_follow(model_type: str, family: Architecture) -> None:
-    key, value = SIZES.get(model_type, ("hidden_size", 512))
-    heads, count = HEADS.get(model_type, ("num_attention_heads", 4))
+    (key, value), (heads, count) = BASES[model_type].size, BASES[model_type].heads
     given = {key: value, heads: count}
     given |= {k: v for k, v in {"num_key_value_heads": 2, "rotary_dim": 32}.items() if k in family.defaults}
     read = family.read_config({"model_type": model_type, **given})

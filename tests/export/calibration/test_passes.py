@@ -35,8 +35,8 @@ from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.calibration import test_calibrate
 from tests.export.calibration.test_calibrate import PLAIN
 from tests.export.quantize.test_smoothing import random_tensors
-from tests.families import iquestloopcoder
 from tests.families.cases import CASES
+from tests.families.formulas import iquestloopcoder
 from tests.families.harness import checkpoint_of
 
 Array = NDArray[np.float32]

@@ -21,8 +21,8 @@ from edgegen_export.quantize.smoothing import Pair, head_pair, layer_pairs, smoo
 from edgegen_export.tensors.lazy import LazyTensor
 from tests.export.flat_model import Model, ModelLayer
 from tests.export.graph.test_blocks import MODELS
-from tests.families import phi4flash, rwkv7
 from tests.families.cases import CASES
+from tests.families.formulas import phi4flash, rwkv7
 
 Array = NDArray[np.float32]
 IDS = np.random.default_rng(0).integers(0, 40, (2, 12))

@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tests.families.cases.case import CONTEXT, Case, variants
+from tests.families.cases.case import CONTEXT, Also, Case, variants
 
 _MODULES = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
 
@@ -12,4 +12,10 @@ CASES: list[Case] = [case for module in _MODULES for case in getattr(module, "CA
 FAMILIES = tuple(dict.fromkeys(case.family for case in CASES))
 """The values of ``model_type``; each has a module of its own here."""
 
-__all__ = ["CASES", "CONTEXT", "FAMILIES", "Case", "variants"]
+
+def cases_also(what: Also) -> list[Case]:
+    """Return the cases that tests of few cases take."""
+    return [case for case in CASES if what in case.also]
+
+
+__all__ = ["CASES", "CONTEXT", "FAMILIES", "Also", "Case", "cases_also", "variants"]

@@ -19,5 +19,8 @@ CASES = variants(
         "one shared expert": {"moe_num_shared_experts": 1},
         "heads of another size": {"head_dim": 24},
     },
+    {
+        "base": {"config_classes": (4, 5)},
+    },
     oracles=(5,),
 )

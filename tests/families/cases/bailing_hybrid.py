@@ -6,6 +6,7 @@ experts give, and is refused.
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import CHOICE, Kept, fixed
 
 CASES = variants(
     "bailing_hybrid",
@@ -52,6 +53,15 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
     },
     {
+        "base": {
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (*fixed(0), (1, "growing"), *fixed(2), (3, "growing")),
+                2 * (3 * 3 * 64 + 4 * 16 * 16) * 4,
+                CHOICE | {b"QMoE", b"Transpose", b"RotaryEmbedding", b"OneHot", b"Greater", b"Squeeze"},
+                rolled_back=True,
+            ),
+        },
         "a single token": {"refused": "at least 2 expected"},
         "a bound that lets states grow": {"refused": "kda_lower_bound = 1: must be less than 0"},
         "gelu": {"refused": "Kimi delta attention is supported with silu only"},

@@ -32,6 +32,7 @@ CASES = variants(
         "mixers with gelu": {"hidden_act": "gelu"},
     },
     {
+        "base": {"no_defaults": "at least one layer must have attention", "off_device": "it has fixed states"},
         "a single token": {"refused": "mamba_d_conv = 1: .* at least 2 expected"},
         "mixers with gelu": {"refused": "recurrent layers are supported with silu only"},
     },

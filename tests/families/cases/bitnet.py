@@ -34,5 +34,6 @@ CASES = [
             "silu": {"hidden_act": "silu"},
             "epsilon": {"rms_norm_eps": 1e-2},
         },
+        {"base": {"shallow": "it rounds activations, which twelve layers of random weights take over some tie"}},
     )
-] + [replace(case, name="not ternary") for case in variants("bitnet", SIZES, {})]
+] + [replace(case, name="not ternary", also=("depth",)) for case in variants("bitnet", SIZES, {})]

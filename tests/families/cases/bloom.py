@@ -17,6 +17,7 @@ CASES = variants(
         "epsilon": {"layer_norm_epsilon": 1e-2},
     },
     {
+        "base": {"also": ("batches",), "off_device": "its attention has a bias"},
         "slow but exact": {"inert": "it adds up in another order, and of one part there is one order"},
     },
 )

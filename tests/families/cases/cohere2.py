@@ -30,4 +30,7 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
         "epsilon": {"layer_norm_eps": 1e-2},
     },
+    {
+        "base": {"also": ("windows", "far past windows", "batches")},
+    },
 )

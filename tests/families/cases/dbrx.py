@@ -26,6 +26,7 @@ CASES = variants(
         "euclidean norm": {"ffn_config": {**EXPERTS, "moe_normalize_expert_weights": 2.0}},
     },
     {
+        "base": {"size": ("d_model", 256), "config_classes": (4, 5)},
         "euclidean norm": {"refused": r"ffn_config\.moe_normalize_expert_weights = 2\.0"},
     },
     oracles=(5,),

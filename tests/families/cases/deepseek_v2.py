@@ -36,6 +36,9 @@ CASES = variants(
         "yarn": {"rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707}},
         "normalized weights": {"norm_topk_prob": True},
     },
-    {"normalized weights": {"refused": "norm_topk_prob = True: the weights of experts are not normalized"}},
+    {
+        "base": {"no_defaults": "num_experts_per_tok: missing"},
+        "normalized weights": {"refused": "norm_topk_prob = True: the weights of experts are not normalized"},
+    },
     oracles=(5,),
 )

@@ -6,6 +6,7 @@ active (692 GB in int8, 420 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import CHOICE, Kept
 
 YARN = {
     "rope_type": "yarn",
@@ -50,6 +51,16 @@ CASES = variants(
         "yarn": {"rope_parameters": YARN},
         "too few experts in groups": {"n_group": 4, "topk_group": 1},
     },
-    {"too few experts in groups": {"refused": "num_experts_per_tok = 3: topk_group = 1 groups do not have so many"}},
+    {
+        "base": {
+            "also": ("int4 KV",),
+            "config_classes": (4, 5),
+            "kept": Kept(
+                ((0, "growing"), (1, "growing"), (2, "growing")),
+                operators=CHOICE | {b"QMoE", b"RotaryEmbedding", b"Transpose"},
+            ),
+        },
+        "too few experts in groups": {"refused": "num_experts_per_tok = 3: topk_group = 1 groups do not have so many"},
+    },
     oracles=(5,),
 )

@@ -4,6 +4,7 @@ Published: 4B (4.3 GB in int8, 2.7 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept
 
 CASES = variants(
     "dory",
@@ -43,6 +44,12 @@ CASES = variants(
         "the last cache": {"recurrent_kv_cache_mode": "last_loop"},
     },
     {
+        "base": {
+            "kept": Kept(
+                tuple((i, "growing" if i % 2 else "windowed") for i in range(6)),
+                operators=frozenset({b"RotaryEmbedding"}),
+            )
+        },
         "tied": {"refused": "tie_word_embeddings = True: the head has a scale for each token"},
         "the last cache": {"refused": "recurrent_kv_cache_mode: only per_loop is supported"},
     },

@@ -34,5 +34,8 @@ CASES = variants(
         "attention bias": {"attention_bias": True},
         "tied": {"tie_word_embeddings": True},
     },
+    {
+        "base": {"no_defaults": "n_routed_experts: missing"},
+    },
     oracles=(5,),
 )

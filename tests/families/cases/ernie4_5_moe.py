@@ -29,5 +29,8 @@ CASES = variants(
         "no experts in any layer": {"moe_layer_start_index": 3},
         "theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
     },
+    {
+        "base": {"config_classes": (4, 5)},
+    },
     oracles=(5,),
 )

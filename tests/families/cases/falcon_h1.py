@@ -4,6 +4,7 @@ Published: 0.5B, 1.5B (also deep), 3B, 7B, 34B (0.5, 1.6, 3.3, 7.8 and 35 GB in 
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept, fixed
 
 NORM = {"mamba_rms_norm": True}
 
@@ -59,6 +60,15 @@ CASES = variants(
         "an activation": {"hidden_act": "gelu"},
     },
     {
+        "base": {
+            "also": ("denormals",),
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (*fixed(0), (0, "growing"), *fixed(1), (1, "growing")),
+                2 * (3 * (96 + 2 * 16) + 4 * 16 * 24) * 4,
+                frozenset({b"LinearAttention"}),
+            ),
+        },
         "biases": {"oracles": (5,)},
         "a single token": {"refused": "mamba_d_conv = 1: .* at least 2 expected"},
         "an activation": {"refused": "recurrent layers are supported with silu only"},

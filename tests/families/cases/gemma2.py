@@ -35,4 +35,7 @@ CASES = variants(
         "gelu": {"hidden_activation": "gelu"},
         "epsilon": {"rms_norm_eps": 1e-2},
     },
+    {
+        "base": {"also": ("windows", "far past windows", "batches", "groups")},
+    },
 )

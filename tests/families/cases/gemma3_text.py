@@ -39,6 +39,8 @@ CASES = variants(
         "bidirectional": {"use_bidirectional_attention": True},
     },
     {
+        "base": {"also": ("int4 KV", "windows", "far past windows", "batches")},
+        "untied": {"also": ("hidden states",)},
         "cap of scores that nobody reads": {"inert": "Gemma3Attention stores it and does not use it"},
         "bidirectional": {"refused": "use_bidirectional_attention"},
     },

@@ -5,6 +5,7 @@ Published: E2B and E4B; of their checkpoints, which see and hear, the language m
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept
 
 E2B = {
     "hidden_size_per_layer_input": 32,
@@ -70,6 +71,14 @@ CASES = variants(
         "one stream": {"altup_num_inputs": 1},
     },
     {
+        "E2B": {
+            "also": ("exactness", "depth", "int4 KV", "windows", "hidden states"),
+            "kept": Kept(
+                ((0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")),
+                config={"vocab_size_per_layer_input": 250},
+            ),
+        },
+        "base": {"also": ("windows",)},
         "one stream": {"refused": "altup_num_inputs = 1"},
     },
 )

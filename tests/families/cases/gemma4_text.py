@@ -6,6 +6,7 @@ int8, of which 2.4 GB are a table of embeddings) and E4B (7.7 GB, and 2.9 GB), a
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept
 
 _SLIDING = {"rope_type": "default", "rope_theta": 100.0}
 _FULL = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0}
@@ -88,6 +89,18 @@ CASES = variants(
         "experts beside wide MLPs": {**EXPERTS, **E2B},
     },
     {
+        "E2B": {
+            "also": ("exactness", "depth", "windows", "chats"),
+            "kept": Kept(
+                ((0, "windowed"), (1, "growing"), (2, "windowed"), (3, "shared"), (4, "shared"), (5, "shared")),
+                config={"vocab_size_per_layer_input": 260},
+            ),
+        },
+        "experts": {
+            "also": ("exactness",),
+            "exact_with": {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+        },
+        "base": {"also": ("windows",)},
         "bidirectional in images": {"inert": "text is causal either way"},
         "bidirectional": {"refused": "use_bidirectional_attention"},
         "wide MLPs where none share": {"inert": "only sharing layers are wide"},

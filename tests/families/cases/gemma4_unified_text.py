@@ -30,6 +30,6 @@ CASES = variants(
         "shared keys and values": {"num_kv_shared_layers": 4, "attention_k_eq_v": False},
         "bidirectional": {"use_bidirectional_attention": "all", "num_hidden_layers": 6},
     },
-    {"bidirectional": {"refused": "use_bidirectional_attention"}},
+    {"base": {"exact_with": {"num_hidden_layers": 6}}, "bidirectional": {"refused": "use_bidirectional_attention"}},
     oracles=(5,),
 )

@@ -36,6 +36,9 @@ CASES = variants(
         "theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}},
         "too few experts in groups": {"n_group": 4, "topk_group": 1},
     },
-    {"too few experts in groups": {"refused": "num_experts_per_tok = 3: topk_group = 1 groups do not have so many"}},
+    {
+        "base": {"no_defaults": "not a multiple of num_attention_heads"},
+        "too few experts in groups": {"refused": "num_experts_per_tok = 3: topk_group = 1 groups do not have so many"},
+    },
     oracles=(5,),
 )

@@ -19,6 +19,7 @@ CASES = variants(
         "odd vocabulary": {"vocab_size": 101},
     },
     {
+        "base": {"also": ("calibrated", "int4 KV", "groups"), "size": ("n_embd", 96), "aliases": ("gpt-sw3",)},
         "gelu_pytorch_tanh": {"inert": "another name of gelu_new"},
     },
 )

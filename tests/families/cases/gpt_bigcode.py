@@ -16,6 +16,7 @@ CASES = variants(
         "epsilon": {"layer_norm_epsilon": 1e-2},
     },
     {
+        "base": {"size": ("n_embd", 96)},
         "softmax in the model's own precision": {"inert": "that is float32 here"},
     },
 )

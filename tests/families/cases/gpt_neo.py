@@ -23,4 +23,12 @@ CASES = variants(
         "epsilon": {"layer_norm_epsilon": 1e-2},
         "untied": {"tie_word_embeddings": False},
     },
+    {
+        "base": {
+            "also": ("windows", "batches"),
+            "heads": ("num_heads", 4),
+            "deep": {"attention_types": [[["global", "local"], 6]]},
+        },
+    },
+    quiet="q_proj",  # its scores are not scaled
 )

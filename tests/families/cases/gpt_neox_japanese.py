@@ -16,5 +16,8 @@ CASES = variants(
         "relu": {"hidden_act": "relu"},
         "epsilon": {"layer_norm_eps": 1e-2},
     },
+    {
+        "base": {"config_classes": (4, 5)},
+    },
     oracles=(5,),
 )

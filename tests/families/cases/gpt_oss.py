@@ -31,4 +31,7 @@ CASES = variants(
         },
         "epsilon": {"rms_norm_eps": 1e-2},
     },
+    {
+        "base": {"also": ("int4 KV",)},
+    },
 )

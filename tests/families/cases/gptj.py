@@ -15,4 +15,7 @@ CASES = variants(
         "tied": {"tie_word_embeddings": True},
         "epsilon": {"layer_norm_epsilon": 1e-2},
     },
+    {
+        "base": {"size": ("n_embd", 512)},
+    },
 )

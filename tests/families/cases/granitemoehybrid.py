@@ -5,6 +5,7 @@ micro with 3.4B (3.5 and 2.1 GB); with experts: tiny with 7B (7 and 4 GB), small
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept, fixed
 
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32}
 ATTENTION = {"layer_types": ["attention"] * 3, "position_embedding_type": "rope"}
@@ -62,6 +63,16 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
     },
     {
+        "base": {
+            "also": ("chats", "denormals"),
+            "no_defaults": "at least one layer must have attention",
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (*fixed(0), (1, "growing"), *fixed(2)),
+                2 * (3 * (2 * 64 + 2 * 16) + 4 * 16 * 32) * 4,
+                frozenset({b"LinearAttention"}),
+            ),
+        },
         "width of experts that are not there": {"inert": "there are no experts"},
         "groups": {"oracles": (5,)},  # transformers 4 normalizes all groups together
         "a single token": {"refused": "mamba_d_conv = 1: .* at least 2 expected"},

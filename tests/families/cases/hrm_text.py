@@ -4,6 +4,7 @@ Published: 1B as a prefix language model, which is refused (1.2 GB in int8, 0.7 
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept
 
 CASES = variants(
     "hrm_text",
@@ -30,6 +31,13 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
         "prefix": {"prefix_lm": True},
     },
-    {"prefix": {"refused": "prefix_lm = True: its attention to the prompt is not causal"}},
+    {
+        "base": {
+            "no_defaults": "prefix_lm = True: its attention to the prompt is not causal",
+            "kept": Kept(tuple((i, "growing") for i in range(16))),
+        },
+        "prefix": {"refused": "prefix_lm = True: its attention to the prompt is not causal"},
+    },
     oracles=(5,),
+    quiet="_module",
 )

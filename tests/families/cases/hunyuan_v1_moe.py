@@ -28,5 +28,8 @@ CASES = variants(
         "tied": {"tie_word_embeddings": True},
         "heads of 24": {"head_dim": 24},
     },
+    {
+        "base": {"config_classes": (4, 5)},
+    },
     oracles=(5,),
 )

@@ -27,5 +27,12 @@ CASES = variants(
         "single layers": {"n_layers_per_attn_res_block": 1, "loop_layer_index_start": 3},
         "narrow gates": {"loop_gate_rank": 3},
     },
+    {
+        "base": {
+            "off_device": "it has fixed states",
+            "exact_with": {"num_experts_per_tok": 3, "moe_intermediate_size": 64, "loop_num_passes": 2},
+        },
+    },
     oracles=(5,),
+    quiet="layers",
 )

@@ -4,6 +4,7 @@ Published: Inkling, with towers for pictures and sound (975B).
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import CHOICE, Kept, fixed
 
 CASES = variants(
     "inkling_text",
@@ -48,6 +49,15 @@ CASES = variants(
         "wide experts": {"moe_intermediate_size": 24},
     },
     {
+        "base": {
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (*fixed(0, 0), (0, "windowed"), *fixed(1, 1), (1, "growing"), *fixed(2, 2), (2, "windowed")),
+                2 * 3 * (3 * 64 + 2 * 16 + 32) * 4,
+                CHOICE | {b"QMoE", b"Transpose", b"Squeeze"},
+                rolled_back=True,
+            ),
+        },
         "other experts": {"refused": "hidden_act: experts are supported with silu only"},
         "wide experts": {"refused": "moe_intermediate_size = 24: experts of this size are not supported"},
     },

@@ -4,6 +4,7 @@ Published: Jamba Reasoning 3B without experts (3.3 GB in int8, 2 GB in int4), Mi
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import CHOICE, SCAN, Kept, fixed
 
 CASES = variants(
     "jamba",
@@ -37,6 +38,16 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu", "num_experts": 1, "num_experts_per_tok": 1},
     },
     {
+        "base": {
+            "also": ("batches",),
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (*fixed(0), (1, "growing"), *fixed(2, 3)),
+                3 * (3 + 16) * 128 * 4,
+                CHOICE | SCAN | {b"QMoE", b"Softmax"},
+                rolled_back=True,
+            ),
+        },
         "a single token": {"refused": "mamba_d_conv = 1: .* at least 2 expected"},
         "gelu": {"refused": "recurrent layers are supported with silu only"},
     },

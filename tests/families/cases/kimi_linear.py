@@ -5,6 +5,7 @@ Published: 48B with 3B active (51 GB in int8, 31 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import CHOICE, Kept, fixed
 
 NET = {"head_dim": 16, "num_heads": 4, "short_conv_kernel_size": 4}
 LISTED = {**NET, "kda_layers": [1, 2, 4], "full_attn_layers": [3]}
@@ -51,6 +52,23 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
     },
     {
+        "base": {
+            "also": ("batches", "denormals"),
+            "off_device": "it has fixed states",
+            "deep": {
+                "linear_attn_config": {
+                    **NET,
+                    "kda_layers": [1, 2, 4, 5, 7, 8, 10, 11],
+                    "full_attn_layers": [3, 6, 9, 12],
+                }
+            },
+            "kept": Kept(
+                (*fixed(0, 1), (2, "growing"), *fixed(3)),
+                3 * (3 * 3 * 64 + 4 * 16 * 16) * 4,
+                CHOICE | {b"QMoE", b"Transpose"},
+                rolled_back=True,
+            ),
+        },
         "a single token": {"refused": "at least 2 expected"},
         "a layer of both kinds": {"refused": "each layer from 1 to 4 expected once in one of them"},
         "gelu": {"refused": "Kimi delta attention is supported with silu only"},

@@ -34,5 +34,8 @@ CASES = variants(
         "untied": {"tie_word_embeddings": False},
         "attention bias": {"attention_bias": True},
     },
+    {
+        "base": {"off_device": "it has fixed states"},
+    },
     oracles=(5,),
 )

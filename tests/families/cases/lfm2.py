@@ -4,6 +4,7 @@ Published: 350M, 700M, 1.2B, 2.6B (0.4 to 2.9 GB in int8, 0.3 to 1.8 GB in int4)
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept
 
 CASES = variants(
     "lfm2",
@@ -39,6 +40,13 @@ CASES = variants(
         "convolutions everywhere": {"layer_types": ["conv"] * 4},
     },
     {
+        "base": {
+            "also": ("chats", "denormals"),
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                ((0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")), 2 * 2 * 64 * 4, rolled_back=True
+            ),
+        },
         "a single token": {"refused": "at least 2 expected"},
         "convolutions everywhere": {"refused": "at least one layer must have attention"},
     },

@@ -4,6 +4,7 @@ Published: 8B with 1B active (8.6 GB in int8, 5.2 GB in int4), also as LFM2.5, a
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import CHOICE, Kept
 
 CASES = variants(
     "lfm2_moe",
@@ -41,6 +42,16 @@ CASES = variants(
         "a single token": {"conv_L_cache": 1},
     },
     {
+        "base": {
+            "no_defaults": "layer_types: missing",
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                ((0, "fixed"), (1, "growing"), (2, "fixed"), (3, "growing")),
+                2 * 2 * 64 * 4,
+                CHOICE | {b"QMoE"},
+                rolled_back=True,
+            ),
+        },
         "odd width": {"refused": "the width of an expert = 40: experts of this size are not supported"},
         "a single token": {"refused": "at least 2 expected"},
     },

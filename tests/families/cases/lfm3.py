@@ -4,6 +4,7 @@ Published: 1.7B (1.8 GB in int8, 1.1 GB in int4); with vision 2B, of which the l
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept
 
 _SLIDING = {"rope_type": "default", "rope_theta": 100.0}
 _FULL = {"rope_type": "proportional", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
@@ -61,6 +62,15 @@ CASES = variants(
         },
     },
     {
+        "base": {
+            "also": ("chats", "denormals"),
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                ((0, "fixed"), (1, "fixed"), (2, "growing"), (3, "fixed"), (4, "windowed")),
+                3 * 6 * 64 * 4,
+                rolled_back=True,
+            ),
+        },
         "a single token": {"refused": "at least 2 expected"},
         "part of a plain rotation": {"refused": "partial_rotary_factor: understood with rope_type = 'proportional'"},
     },

@@ -4,6 +4,7 @@ Published: 130M, 370M, 780M, 1.3B, 2.7B, Codestral Mamba 7B (0.1 to 7.5 GB in in
 """
 
 from tests.families.cases.case import variants
+from tests.families.cases.kept import Kept, fixed
 
 CASES = variants(
     "mamba2",
@@ -29,6 +30,11 @@ CASES = variants(
         "limits of time steps": {"time_step_limit": [0.0, 0.1]},
     },
     {
+        "base": {
+            "heads": ("num_heads", 16),
+            "off_device": "it has fixed states",
+            "kept": Kept(fixed(0, 1, 2), 3 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4, frozenset({b"LinearAttention"})),
+        },
         "groups": {"oracles": (5,)},  # transformers 4 normalizes all groups together, unlike the models' own code
         "tied": {"oracles": (5,)},  # transformers 4 cannot write it
         "a single token": {"refused": "conv_kernel = 1: .* at least 2 expected"},

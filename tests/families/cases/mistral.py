@@ -26,4 +26,7 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
         "epsilon": {"rms_norm_eps": 1e-2},
     },
+    {
+        "base": {"also": ("windows", "far past windows", "batches")},
+    },
 )

@@ -15,6 +15,7 @@ CASES = variants(
         "another width": {"expansion_ratio": 2},
     },
     {
+        "base": {"size": ("d_model", 256), "off_device": "its attention has a bias"},
         "learned positions": {"refused": r"attn_config\.alibi = False: positions without ALiBi"},
         "another width": {"refused": "expansion_ratio = 2: .* four times as wide"},
     },

@@ -6,6 +6,7 @@ and with experts Nemotron 3 Nano 30B with 3.6B active (33 GB in int8, 20 GB in i
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept, fixed
 
 EXPERTS = {
     "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "linear_attention", "moe"],
@@ -58,6 +59,19 @@ CASES = variants(
         "mixers with gelu": {"mamba_hidden_act": "gelu"},
     },
     {
+        "experts": {
+            "also": ("exactness",),
+            "exact_with": {},
+            "kept": Kept(
+                (*fixed(0), (2, "growing"), *fixed(4)),
+                2 * (3 * (96 + 2 * 2 * 16) + 4 * 16 * 24) * 4,
+                frozenset({b"LinearAttention", b"TopK", b"OneHot", b"GatherElements", b"ReduceSum", b"Squeeze"}),
+            ),
+        },
+        "base": {
+            "no_defaults": "hybrid_override_pattern: a letter .* per layer expected",
+            "off_device": "it has fixed states",
+        },
         "a single token": {"refused": "conv_kernel = 1: .* at least 2 expected"},
         "too few experts in groups": {"refused": "num_experts_per_tok = 3: topk_group = 1 groups do not have so many"},
         "several shared experts": {"refused": "n_shared_experts = 2"},

@@ -5,6 +5,7 @@ Published: 7B (7.7 GB in int8, 4.6 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept, fixed
 
 CASES = variants(
     "olmo_hybrid",
@@ -37,6 +38,13 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
     },
     {
+        "base": {
+            "also": ("denormals",),
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (*fixed(0, 1, 2), (3, "growing")), 3 * (3 * (2 * 48 + 96) + 4 * 12 * 24) * 4, rolled_back=True
+            ),
+        },
         "a single token": {"refused": "at least 2 expected"},
         "gelu": {"refused": "gated delta nets are supported with silu only"},
     },

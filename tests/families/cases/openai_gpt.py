@@ -11,5 +11,8 @@ CASES = variants(
         "3 heads": {"n_embd": 48, "n_head": 3},
         "epsilon": {"layer_norm_epsilon": 1e-2},
     },
+    {
+        "base": {"config_classes": (4, 5)},
+    },
     oracles=(5,),
 )

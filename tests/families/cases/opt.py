@@ -24,4 +24,10 @@ CASES = variants(
         "untied": {"tie_word_embeddings": False},
         "untied and projected": {"tie_word_embeddings": False, "word_embed_proj_dim": 32},
     },
+    {
+        "350m": {"also": ("hidden states",)},
+        "projected": {"also": ("hidden states",)},
+        "untied and projected": {"also": ("hidden states",)},
+        "no final norm": {"also": ("hidden states",)},
+    },
 )

@@ -44,6 +44,7 @@ CASES = variants(
         },
     },
     {
+        "window": {"also": ("windows",)},
         # Past the switch from one set of factors to the other: a bundle has one of them.
         "longrope, long": {"max_context": CONTEXT, "prompt": 20},
         "longrope, short, under its old name": {"oracles": (4,)},

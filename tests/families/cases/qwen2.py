@@ -31,6 +31,7 @@ CASES = variants(
         "epsilon": {"rms_norm_eps": 1e-2},
     },
     {
+        "window in upper layers": {"also": ("windows",)},
         "window in no layer": {"inert": "max_window_layers leaves no layer over"},
     },
 )

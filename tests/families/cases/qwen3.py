@@ -31,4 +31,8 @@ CASES = variants(
         "relu": {"hidden_act": "relu"},
         "epsilon": {"rms_norm_eps": 1e-2},
     },
+    {
+        "window in upper layers": {"also": ("windows",)},
+        "base": {"also": ("groups",)},
+    },
 )

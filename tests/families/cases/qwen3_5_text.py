@@ -5,6 +5,7 @@ of which the language model is exported.
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept, fixed
 
 ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 
@@ -44,6 +45,13 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
     },
     {
+        "base": {
+            "also": ("calibrated", "int4 KV", "chats", "denormals"),
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (*fixed(0, 1, 2), (3, "growing")), 3 * (3 * (2 * 32 + 64) + 4 * 16 * 16) * 4, rolled_back=True
+            ),
+        },
         "positions of pictures": {"inert": "positions of text are the same in all three dimensions"},
         "a single token": {"refused": "at least 2 expected"},
         "gelu": {"refused": "gated delta nets are supported with silu only"},

@@ -30,4 +30,8 @@ CASES = variants(
         "experts in one layer": {"mlp_only_layers": [1]},
         "experts in every second layer": {"decoder_sparse_step": 2},
     },
+    {
+        "window": {"also": ("windows",)},
+        "base": {"also": ("batches",)},
+    },
 )

@@ -4,6 +4,7 @@ Published: 80B with 3B active (82 GB in int8, 50 GB in int4).
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept, fixed
 
 CASES = variants(
     "qwen3_next",
@@ -38,5 +39,17 @@ CASES = variants(
         "width 2": {"linear_conv_kernel_dim": 2},
         "a single token": {"linear_conv_kernel_dim": 1},
     },
-    {"a single token": {"refused": "at least 2 expected"}},
+    {
+        "base": {
+            "also": ("denormals",),
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (*fixed(0, 1, 2), (3, "growing")),
+                3 * (3 * (2 * 32 + 64) + 4 * 16 * 16) * 4,
+                frozenset({b"QMoE", b"RotaryEmbedding"}),
+                rolled_back=True,
+            ),
+        },
+        "a single token": {"refused": "at least 2 expected"},
+    },
 )

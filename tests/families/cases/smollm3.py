@@ -33,4 +33,7 @@ CASES = variants(
         "gelu": {"hidden_act": "gelu"},
         "epsilon": {"rms_norm_eps": 1e-2},
     },
+    {
+        "window": {"also": ("windows",)},
+    },
 )

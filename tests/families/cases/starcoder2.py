@@ -26,4 +26,7 @@ CASES = variants(
         "relu": {"hidden_act": "relu"},
         "epsilon": {"norm_epsilon": 1e-2},
     },
+    {
+        "base": {"also": ("windows",)},
+    },
 )

@@ -4,6 +4,7 @@ Published: 1.2B (1.3 GB in int8, 0.8 GB in int4), 2.7B (2.8 and 1.7 GB), 7B (7.6
 """
 
 from tests.families.cases.case import CONTEXT, variants
+from tests.families.cases.kept import Kept, fixed
 
 CASES = variants(
     "zamba2",
@@ -37,8 +38,27 @@ CASES = variants(
         "grouped": {"num_key_value_heads": 2},
     },
     {
+        "base": {
+            "config_classes": (4, 5),
+            "off_device": "it has fixed states",
+            "kept": Kept(
+                (
+                    *fixed(0, 1),
+                    (1, "growing"),
+                    *fixed(2),
+                    (2, "growing"),
+                    *fixed(3, 4),
+                    (4, "growing"),
+                    *fixed(5),
+                    (5, "growing"),
+                ),
+                6 * (3 * (128 + 2 * 16) + 4 * 16 * 32) * 4,
+                frozenset({b"LinearAttention"}),
+            ),
+        },
         "long context": {"refused": "use_long_context = True: its rotation for long contexts"},
         "grouped": {"refused": "num_key_value_heads = 2: every query head has keys"},
     },
     oracles=(5,),  # transformers 4 does not write blocks that are shared
+    quiet="shared",
 )

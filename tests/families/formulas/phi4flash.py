@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.families.cases.kept import SCAN, Kept, fixed
+from tests.families.formulas.formulas import Formulas
 from tests.families.random_tensors import Floats, Numbers, RandomTensors
 
 BASE: dict[str, Any] = {
@@ -211,3 +213,24 @@ def computed(config: Mapping[str, Any], tensors: Mapping[str, Floats], ids: list
     return linear(normed(x, "final_layernorm"), "embed_tokens" if config["tie_word_embeddings"] else "lm_head").astype(
         np.float32
     )
+
+
+FORMULAS = Formulas(
+    BASE,
+    VARIANTS,
+    written,
+    computed,
+    # The second half reads what the first has kept; pairs of keys are one.
+    Kept(
+        (
+            *(*fixed(0), (1, "windowed"), *fixed(2), (3, "windowed")),
+            *(*fixed(4), (5, "growing"), (7, "shared")),
+        ),
+        3 * (3 + 16) * 128 * 4,
+        SCAN,
+        rolled_back=True,
+    ),
+    caches=((2, 16),) * 3,
+    window=12,
+    sources={7: 5},
+)

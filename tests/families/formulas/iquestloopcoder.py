@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.families.cases.kept import Kept
+from tests.families.formulas.formulas import Formulas
 from tests.families.random_tensors import Floats, Numbers, RandomTensors
 
 BASE: dict[str, Any] = {
@@ -131,3 +133,22 @@ def computed(config: Mapping[str, Any], tensors: Mapping[str, Floats], ids: list
         x = x + linear(wide / (1 + np.exp(-wide)) * linear(y, f"{mlp}.up_proj"), f"{mlp}.down_proj")
     head = stored["embed_tokens.weight"] if config["tie_word_embeddings"] else stored["lm_head.weight"]
     return (normed(x, "norm") @ head.T).astype(np.float32)
+
+
+FORMULAS = Formulas(
+    BASE,
+    VARIANTS,
+    written,
+    computed,
+    # The second pass keeps a window, and reads the first one.
+    Kept(
+        (
+            *((i, "growing") for i in range(3)),
+            *((3, "shared"), (3, "windowed"), (4, "shared"), (4, "windowed"), (5, "shared"), (5, "windowed")),
+        ),
+        operators=frozenset({b"RotaryEmbedding"}),
+    ),
+    caches=((2, 16),) * 6,
+    window=12,
+    sources={3: 0, 4: 1, 5: 2},
+)

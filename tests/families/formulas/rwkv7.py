@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.families.cases.kept import Kept
+from tests.families.formulas.formulas import Formulas
 from tests.families.random_tensors import Floats, Numbers, RandomTensors
 
 BASE: dict[str, Any] = {
@@ -163,3 +165,16 @@ def computed(config: Mapping[str, Any], tensors: Mapping[str, Floats], ids: list
         head = embedding if config["tie_word_embeddings"] else stored["lm_head.weight"]
         logits.append(head @ normed(x, "model.norm", eps))
     return np.array(logits, np.float32)
+
+
+FORMULAS = Formulas(
+    BASE,
+    VARIANTS,
+    written,
+    computed,
+    Kept(
+        tuple((i // 3, "fixed") for i in range(9)),
+        3 * (64 + 4 * 16 * 16 + 64) * 4,
+        frozenset({b"Scan", b"Neg", b"Exp", b"Tanh"}),
+    ),
+)
