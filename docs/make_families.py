@@ -26,7 +26,7 @@ from tests.families.cases import CASES, Case
 from tests.families.harness import differences, subject_of
 from tests.families.real_configs import REAL_CONFIGS
 from tests.families.test_published_configs import CHECKPOINTS
-from tests.families.test_wrapped import ELSEWHERE
+from tests.families.test_wrapped import WRAPPED
 
 PAGE = Path(__file__).with_name("families.md")
 
@@ -92,8 +92,9 @@ def page(figures: Mapping[str, float]) -> str:
 
 def wrappers() -> str:
     """Describe models with towers around a language model."""
-    types = ", ".join(f"`{model_type}`" for model_type in LANGUAGE_MODELS if model_type not in ELSEWHERE)
-    others = ", ".join(f"`{model_type}`" for model_type in sorted(ELSEWHERE))
+    left = sorted(wrapped.model_type for wrapped in WRAPPED if wrapped.left)
+    types = ", ".join(f"`{model_type}`" for model_type in LANGUAGE_MODELS if model_type not in left)
+    others = ", ".join(f"`{model_type}`" for model_type in left)
     said = (
         "Of a model with towers for pictures or sound around one of these, the language model is exported, for text "
         "only: the export says which tower is left out. Tests compare a tiny one of each of these types with "
