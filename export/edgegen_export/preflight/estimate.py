@@ -260,7 +260,9 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     of_layer = 4 if not config.experts else 2
     tried = MEASURED_LAYERS * of_layer + 3  # and the forms of the table of tokens
     passes = max(map(len, config.passes.values()))  # before each of which states are kept
-    states = 4 * Carried(config).size * (passes * tokens + tried * min(length, probe_tokens(config.vocab_size)))
+    entered = min(tokens, max(amount.few, length)) * config.num_layers  # for the statistics of KV caches
+    judged = tried * min(length, probe_tokens(config.vocab_size))
+    states = 4 * Carried(config).size * (passes * tokens + entered + judged)
     store = _stored_blocks(config) if gptq else 0
     widest = max((one.width for one in config.attentions.values()), default=0)
     shapes = ((one.matrices(d), one.products) for _, one in components_of(config))
