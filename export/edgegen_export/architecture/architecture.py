@@ -43,7 +43,7 @@ class Architecture:
     read: Callable[[ConfigReader], DecoderConfig]
     tensors: TensorMap | Callable[[DecoderConfig], TensorMap]
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    prefixes: tuple[str, ...] = ("",)
+    prefixes: tuple[str, ...] = ("", "model.")
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     ignored: tuple[str, ...] = ()
     drafts: str = ""

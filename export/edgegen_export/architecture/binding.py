@@ -106,7 +106,7 @@ def bind_draft_head(
         return {}, f"{' and '.join(different)}: not the model's own, and would be stored beside it"
     decoder = head.config(config)
     layouts = head.layouts(architecture.as_stored(own).layouts(decoder))
-    alone = Architecture(architecture.model_types, architecture.classes, architecture.read, layouts)
+    alone = Architecture(architecture.model_types, architecture.classes, architecture.read, layouts, prefixes=("",))
     try:
         return bind(alone, decoder, own), ""
     except TensorError as error:

@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import ACTIVATIONS, with_qk_norm, without_gate
 from edgegen_export.reading.tensor_names import QK_NORM
 
@@ -49,7 +49,6 @@ APERTUS = Architecture(
             "high_freq_factor": 4.0,
         },
     },
-    prefixes=LLAMA_PREFIXES,
     ignored=(r"layers\.\d+\.mlp\.act_fn\.eps",),
 )
 

@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import without_gate
 
 PLAIN_TENSORS = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp.gate." not in name}
@@ -28,5 +28,4 @@ ARCEE = Architecture(
         "max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5,
     },
-    prefixes=LLAMA_PREFIXES,
 )

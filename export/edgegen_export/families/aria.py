@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import ExpertStack
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP
 from edgegen_export.reading.experts import SHARED_EXPERTS, with_experts
 
@@ -45,6 +45,5 @@ ARIA = Architecture(
         "moe_topk": 2,
         "moe_num_shared_experts": 2,
     },
-    prefixes=LLAMA_PREFIXES,
     ignored=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
 )

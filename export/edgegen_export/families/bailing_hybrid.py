@@ -11,7 +11,6 @@ from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.families.glm4_moe import DRAFTS
 from edgegen_export.families.kimi_linear import KIMI_ALIASES, delta_tensors, sound_net, with_delta_attention
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen3_5 import NET_KINDS
 from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
@@ -143,7 +142,6 @@ BAILING_HYBRID = Architecture(
         "first_k_dense_replace": 2,
         "norm_topk_prob": True,
     },
-    prefixes=LLAMA_PREFIXES,
     renamed={".attention.dense.": ".attention.o_proj."},  # of latent attention, and of all that transformers 5 writes
     drafts=DRAFTS,
     aliases=KIMI_ALIASES,

@@ -10,7 +10,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.glm4_moe import DRAFTS, GLM4_MOE_DEFAULTS
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.reading.parts import with_qk_norm
@@ -104,7 +104,6 @@ BAILING_MOE = Architecture(
         "topk_group": 4,
         "moe_intermediate_size": 512,
     },
-    prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
     draft_head=DRAFT_HEAD,
     aliases=_ALIASES,
@@ -128,6 +127,5 @@ SARVAM_MOE = Architecture(
         "moe_intermediate_size": 1024,
         "routed_scaling_factor": 2.5,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases=_ALIASES,
 )

@@ -5,7 +5,7 @@ from typing import cast
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.families.mamba2 import mixer_tensors, with_mixers
 
 BAMBA_MLP_TENSORS = {
@@ -50,5 +50,4 @@ BAMBA = Architecture(
         "mamba_d_conv": 4,
         "mamba_expand": 2,
     },
-    prefixes=LLAMA_PREFIXES,
 )

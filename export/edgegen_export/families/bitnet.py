@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 
 def read_bitnet(read: ConfigReader) -> DecoderConfig:
@@ -42,5 +42,4 @@ BITNET = Architecture(
         "rms_norm_eps": 1e-5,
         "rope_theta": 500000.0,
     },
-    prefixes=LLAMA_PREFIXES,
 )

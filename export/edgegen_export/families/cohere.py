@@ -8,7 +8,7 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import read_window, read_window_pattern, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
@@ -48,7 +48,6 @@ COHERE = Architecture(
     read=read_cohere,
     tensors=LLAMA_TENSORS | QK_NORM,
     defaults=COHERE_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )
 
 COHERE2 = Architecture(
@@ -57,5 +56,4 @@ COHERE2 = Architecture(
     read=read_cohere2,
     tensors=LLAMA_TENSORS,
     defaults={**COHERE_DEFAULTS, "sliding_window": 4096, "head_dim": 128},
-    prefixes=LLAMA_PREFIXES,
 )

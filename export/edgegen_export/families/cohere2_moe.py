@@ -10,7 +10,7 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.cohere import COHERE2
-from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, read_mlp_types, with_experts, without_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
@@ -75,6 +75,5 @@ COHERE2_MOE = Architecture(
         "prefix_dense_sliding_window_pattern": 1,
         "sliding_window_pattern": 4,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"num_local_experts": "num_experts"},
 )

@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 
 
@@ -40,5 +40,4 @@ CWM = Architecture(
         },
         "sliding_window": 8192,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -17,7 +17,7 @@ from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import LAYER_TYPES, read_window, rotating, sliding
 from edgegen_export.reading.passes import in_passes, of_layer
 from edgegen_export.reading.rope import read_rope
@@ -162,6 +162,6 @@ DORY = Architecture(
         "n_output_layers": 8,
         "n_recurrent_loops": 2,
     },
-    prefixes=(*LLAMA_PREFIXES, "backbone."),
+    prefixes=("", "model.", "backbone."),
     variant=("mixer.sqk", paired_tensors),
 )

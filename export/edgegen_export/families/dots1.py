@@ -5,7 +5,7 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import tensors
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.experts import behind_dense, with_deepseek_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 from edgegen_export.reading.parts import with_qk_norm
@@ -42,6 +42,5 @@ DOTS1 = Architecture(
         "norm_topk_prob": False,
         "routed_scaling_factor": 1.0,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"num_local_experts": "n_routed_experts"},
 )

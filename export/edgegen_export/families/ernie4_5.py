@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 
 def read_ernie(read: ConfigReader) -> DecoderConfig:
@@ -31,5 +31,4 @@ ERNIE4_5 = Architecture(
         "rope_theta": 500000.0,
         "tie_word_embeddings": True,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -8,7 +8,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.ernie4_5 import ERNIE4_5, read_ernie
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
 from edgegen_export.reading.experts import with_experts, without_experts
 from edgegen_export.reading.tensor_names import named
@@ -75,7 +74,6 @@ ERNIE4_5_MOE = Architecture(
         "moe_layer_interval": 1,
         "moe_norm_min": 1e-12,
     },
-    prefixes=LLAMA_PREFIXES,
     heads=(r"mtp.*",),
     aliases={
         "moe_num_experts": "num_experts",

@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.olmo import OLMO2_TENSORS
 from edgegen_export.reading.layer_types import read_layer_types, read_window, read_window_pattern, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm
@@ -40,5 +40,4 @@ EXAONE4 = Architecture(
         "rms_norm_eps": 1e-5,
         "sliding_window": 4096,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -7,7 +7,6 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.exaone4 import EXAONE4, read_exaone4
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
 from edgegen_export.reading.tensor_names import QK_NORM
@@ -43,7 +42,6 @@ EXAONE_MOE = Architecture(
         "n_group": 1,
         "topk_group": 1,
     },
-    prefixes=LLAMA_PREFIXES,
     heads=(r"mtp.*",),
     aliases={"num_local_experts": "num_experts"},
 )

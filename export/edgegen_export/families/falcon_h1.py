@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.config import DecoderConfig, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.bamba import BAMBA_TENSORS
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.mamba2 import read_mixer
 
 
@@ -80,5 +80,4 @@ FALCON_H1 = Architecture(
             for name in ("embedding", "lm_head", "key", "attention_in", "attention_out", "ssm_in", "ssm_out")
         },
     },
-    prefixes=LLAMA_PREFIXES,
 )

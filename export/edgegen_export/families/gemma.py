@@ -9,7 +9,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import read_layer_types, read_window, read_window_pattern, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm, with_scale
 from edgegen_export.reading.rope import read_rope
@@ -98,7 +98,6 @@ GEMMA = Architecture(
         "num_key_value_heads": 16,
         "hidden_act": "gelu_pytorch_tanh",
     },
-    prefixes=LLAMA_PREFIXES,
 )
 
 GEMMA2 = Architecture(
@@ -107,7 +106,6 @@ GEMMA2 = Architecture(
     read=read_gemma2,
     tensors=SANDWICH_TENSORS,
     defaults={**GEMMA2_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
-    prefixes=LLAMA_PREFIXES,
 )
 
 
@@ -162,7 +160,6 @@ GEMMA3 = Architecture(
     read=read_gemma3,
     tensors=SANDWICH_TENSORS | QK_NORM,
     defaults=GEMMA3_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )
 
 GEMMA3_WITH_VISION = Architecture(

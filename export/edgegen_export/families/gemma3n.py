@@ -23,7 +23,6 @@ from edgegen_export.families.gemma import (
     SIGHT_AND_HEARING,
     read_beside_sight_and_hearing,
 )
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, rotating, sliding
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.rope import contexts, read_rope
@@ -174,7 +173,7 @@ GEMMA3N = Architecture(
     read=read_gemma3n,
     tensors=gemma3n_tensors,
     defaults=GEMMA3N_DEFAULTS,
-    prefixes=(*LLAMA_PREFIXES, "model.language_model."),
+    prefixes=("", "model.", "model.language_model."),
     variant=(_RENAMED, _renamed_tensors),
 )
 

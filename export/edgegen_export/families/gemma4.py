@@ -22,7 +22,6 @@ from edgegen_export.families.gemma import (
     SIGHT_AND_HEARING,
     read_beside_sight_and_hearing,
 )
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.reading.experts import limit_apart, read_counts
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, sliding
 from edgegen_export.reading.parts import ACTIVATIONS
@@ -228,7 +227,6 @@ GEMMA4 = Architecture(
     read=read_gemma4,
     tensors=tensors,
     defaults=GEMMA4_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )
 
 GEMMA4_UNIFIED = Architecture(
@@ -237,7 +235,6 @@ GEMMA4_UNIFIED = Architecture(
     read=read_gemma4,
     tensors=tensors,
     defaults=UNIFIED_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )
 
 GEMMA4_UNIFIED_WITH_VISION = Architecture(

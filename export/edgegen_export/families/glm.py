@@ -7,7 +7,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 GLM_TENSORS = {
     **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".mlp." not in ours},
@@ -43,7 +43,6 @@ GLM = Architecture(
     read=read_glm,
     tensors=GLM_TENSORS,
     defaults=GLM_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )
 
 GLM4 = Architecture(
@@ -56,5 +55,4 @@ GLM4 = Architecture(
         "layers.{i}.mlp_post_norm.weight": "layers.{i}.post_mlp_layernorm.weight",
     },
     defaults=GLM_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )

@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
 from edgegen_export.reading.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.reading.parts import with_qk_norm
@@ -68,7 +68,6 @@ GLM4_MOE = Architecture(
     read=read_glm4_moe,
     tensors=tensors,
     defaults=GLM4_MOE_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
     draft_head=DRAFT_HEAD,
     aliases={"num_local_experts": "n_routed_experts"},

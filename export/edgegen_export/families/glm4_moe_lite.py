@@ -6,7 +6,6 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.deepseek_v3 import tensors
 from edgegen_export.families.glm4_moe import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.reading.experts import behind_dense, read_mlp_types, with_deepseek_experts
 
 
@@ -46,7 +45,6 @@ GLM4_MOE_LITE = Architecture(
         "first_k_dense_replace": 1,
         "norm_topk_prob": True,
     },
-    prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
     draft_head=DRAFT_HEAD,
     aliases={"num_local_experts": "n_routed_experts"},

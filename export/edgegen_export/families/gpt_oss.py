@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.experts import SwiGLU
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import ExpertStack
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
 from edgegen_export.reading.experts import with_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 from edgegen_export.reading.tensor_names import named
@@ -71,6 +71,5 @@ GPT_OSS = Architecture(
         "num_experts_per_tok": 4,
         "tie_word_embeddings": False,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"experts_per_token": "num_experts_per_tok", "num_experts": "num_local_experts"},
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import with_scale
 
 
@@ -40,5 +40,4 @@ GRANITE = Architecture(
         "residual_multiplier": 1.0,
         "attention_multiplier": 1.0,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -11,7 +11,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.granitemoe import tensors as tensors_with_experts
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
+from edgegen_export.families.llama import LLAMA_TENSORS
 from edgegen_export.families.mamba2 import mixer_tensors, recurrent_layers, with_mixers
 from edgegen_export.reading.experts import with_experts
 from edgegen_export.reading.layer_types import rotating
@@ -70,5 +70,4 @@ GRANITE4 = Architecture(
         "mamba_d_conv": 4,
         "mamba_expand": 2,
     },
-    prefixes=LLAMA_PREFIXES,
 )

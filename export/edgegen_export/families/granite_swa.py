@@ -9,7 +9,7 @@ from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.granite import GRANITE, read_granite
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
+from edgegen_export.families.llama import LLAMA_TENSORS
 from edgegen_export.files.fields import is_a
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 
@@ -58,5 +58,4 @@ GRANITE_SWA = Architecture(
         "sliding_window": 128,
         "tie_word_embeddings": True,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -8,7 +8,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 from edgegen_export.families.granite import GRANITE, read_granite
 from edgegen_export.families.granite_swa import GRANITE_SWA, read_granite_swa
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
+from edgegen_export.families.llama import LLAMA_TENSORS
 from edgegen_export.reading.experts import with_experts
 
 
@@ -73,7 +73,6 @@ GRANITE_MOE = Architecture(
     read=read_granitemoe,
     tensors=tensors,
     defaults={**GRANITE.defaults, "num_local_experts": 8, "num_experts_per_tok": 2},
-    prefixes=LLAMA_PREFIXES,
 )
 GRANITE_MOE_SHARED = Architecture(
     model_types=("granitemoeshared",),
@@ -81,7 +80,6 @@ GRANITE_MOE_SHARED = Architecture(
     read=read_granitemoe_shared,
     tensors=tensors,
     defaults={**GRANITE_MOE.defaults, "shared_intermediate_size": 0},
-    prefixes=LLAMA_PREFIXES,
 )
 GRANITE_MOE_SWA = Architecture(
     model_types=("granitemoe_swa",),
@@ -89,5 +87,4 @@ GRANITE_MOE_SWA = Architecture(
     read=read_granitemoe_swa,
     tensors=swa_tensors,
     defaults={**GRANITE_MOE_SHARED.defaults, "sliding_window": GRANITE_SWA.defaults["sliding_window"]},
-    prefixes=LLAMA_PREFIXES,
 )

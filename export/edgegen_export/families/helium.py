@@ -3,7 +3,7 @@
 from functools import partial
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 HELIUM = Architecture(
     model_types=("helium",),
@@ -23,5 +23,4 @@ HELIUM = Architecture(
         "rms_norm_eps": 1e-8,
         "rope_theta": 100000.0,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -9,7 +9,7 @@ from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Shape
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.passes import in_passes, of_layer
 from edgegen_export.reading.tensor_names import named
 
@@ -107,6 +107,5 @@ HRM_TEXT = Architecture(
         "L_cycles": 3,
         "prefix_lm": True,
     },
-    prefixes=LLAMA_PREFIXES,
     variant=("attn.gqkv_proj.weight", fused_tensors),
 )

@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import with_qk_norm
 
@@ -54,5 +54,4 @@ HUNYUAN = Architecture(
     read=read_hunyuan,
     tensors=HUNYUAN_TENSORS,
     defaults={**LLAMA_DEFAULTS, "vocab_size": 290943, "rms_norm_eps": 1e-5},
-    prefixes=LLAMA_PREFIXES,
 )

@@ -7,7 +7,6 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.hunyuan import HUNYUAN, HUNYUAN_TENSORS, read_hunyuan
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.reading.experts import expert_tensors, with_experts
 
 _LATENT = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -65,6 +64,5 @@ HUNYUAN_MOE = Architecture(
     read=read_hunyuan_moe,
     tensors=tensors,
     defaults={**HUNYUAN.defaults, "num_experts": 1, "num_experts_per_tok": 1},
-    prefixes=LLAMA_PREFIXES,
     aliases={"moe_topk": "num_experts_per_tok", "num_local_experts": "num_experts"},
 )

@@ -8,7 +8,7 @@ from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import DRAFTS
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
 from edgegen_export.reading.experts import read_mlp_types, with_experts, without_experts
 from edgegen_export.reading.parts import with_qk_norm
@@ -62,7 +62,6 @@ HY_V3 = Architecture(
         "moe_intermediate_size": 1536,
         "router_scaling_factor": 2.826,
     },
-    prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
     aliases={"num_local_experts": "num_experts"},
 )

@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.granite import GRANITE, read_granite
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
+from edgegen_export.families.llama import LLAMA_TENSORS
 
 
 def read_hyperclovax(read: ConfigReader) -> DecoderConfig:
@@ -27,5 +27,4 @@ HYPERCLOVAX = Architecture(
         "layers.{i}.mlp_post_norm.weight": "layers.{i}.post_norm2.weight",
     },
     defaults={**GRANITE.defaults, "attention_multiplier": None, "use_post_norm": True},
-    prefixes=LLAMA_PREFIXES,
 )

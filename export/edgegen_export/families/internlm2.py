@@ -5,7 +5,7 @@ transformers does not have it: its checkpoints bring code of their own, which is
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.tensor_names import fused_qkv, named
 
 _LAYER = "layers.{i}"
@@ -32,6 +32,5 @@ INTERNLM2 = Architecture(
     read=read_llama,
     tensors=tensors,
     defaults={**LLAMA_DEFAULTS, "vocab_size": 103168},
-    prefixes=LLAMA_PREFIXES,
     ignored=(r"layers\.\d+\.attention\.rotary_emb\.inv_freq",),
 )

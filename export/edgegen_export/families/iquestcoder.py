@@ -1,7 +1,7 @@
 """IQuest-Coder: Llama by another name."""
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 IQUESTCODER = Architecture(
     model_types=("iquestcoder",),
@@ -20,5 +20,4 @@ IQUESTCODER = Architecture(
         "max_position_embeddings": 131072,
         "rms_norm_eps": 1e-5,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.mixed_attention import MixedAttentio
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.iquestcoder import IQUESTCODER
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
 from edgegen_export.reading.passes import in_passes
 
 _PASSES = 2
@@ -45,5 +45,4 @@ IQUESTLOOPCODER = Architecture(
         "layers.{i}.mix.bias": "gate_projections.{i}.bias",
     },
     defaults={**IQUESTCODER.defaults, "rope_theta": 500000.0, "loop_num": _PASSES, "loop_window_size": 64},
-    prefixes=LLAMA_PREFIXES,
 )

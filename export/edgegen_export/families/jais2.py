@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.nemotron import NEMOTRON
 from edgegen_export.reading.parts import layer_norm, without_gate
 
@@ -28,5 +28,4 @@ JAIS2 = Architecture(
         "max_position_embeddings": 8192,
         "layer_norm_eps": 1e-5,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.mamba1 import Mamba1
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.bamba import BAMBA_MLP_TENSORS
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.mamba import mamba1_tensors, read_rank, sound_width
 from edgegen_export.reading.experts import by_layer, expert_tensors, with_experts, without_experts
 from edgegen_export.reading.layer_types import rotating
@@ -89,5 +89,4 @@ JAMBA = Architecture(
         "mamba_d_conv": 4,
         "mamba_expand": 2,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -11,7 +11,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Joined, TensorLayout, WithAxes
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen3_5 import NET_KINDS
 from edgegen_export.families.qwen3_moe import DENSE_MLP
 from edgegen_export.reading.experts import (
@@ -160,7 +159,6 @@ KIMI_LINEAR = Architecture(
         "first_k_dense_replace": 1,
         "norm_topk_prob": True,
     },
-    prefixes=LLAMA_PREFIXES,
     renamed={".block_sparse_moe.": ".mlp."},  # experts where they are published, all MLPs as transformers 5 writes them
     aliases=KIMI_ALIASES,
 )

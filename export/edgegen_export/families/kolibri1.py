@@ -8,7 +8,7 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, with_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
@@ -64,6 +64,5 @@ KOLIBRI1 = Architecture(
         "num_experts": 384,
         "norm_topk_prob": False,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"num_local_experts": "num_experts"},
 )

@@ -9,7 +9,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families import qwen3_5
-from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import read_llama
 from edgegen_export.families.qwen2_moe import UNGATED
 from edgegen_export.families.qwen3_moe import BESIDE_MLP
 from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
@@ -85,6 +85,5 @@ LARA_MINI = Architecture(
         "num_experts": 128,
         "norm_topk_prob": True,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"num_local_experts": "num_experts"},
 )

@@ -11,7 +11,7 @@ from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import chosen
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import named
@@ -116,6 +116,5 @@ LFM2 = Architecture(
         "block_multiple_of": 256,
         "block_ffn_dim_multiplier": 1.0,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings", "theta": "rope_theta"},
 )

@@ -15,7 +15,6 @@ from edgegen_export.families.lfm2 import (
     read_lfm,
     with_convolutions,
 )
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.reading.experts import behind_dense, by_layer, expert_tensors, with_experts, without_experts
 
 _EPSILON = 1e-6
@@ -74,6 +73,5 @@ LFM2_MOE = Architecture(
         "use_expert_bias": True,
         "routed_scaling_factor": 1.0,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"tie_embedding": "tie_word_embeddings", "num_local_experts": "num_experts"},
 )

@@ -13,7 +13,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.families.lfm2 import LFM_MLP, LFM_TENSORS, read_lfm, with_convolutions
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.reading.layer_types import read_window, rotating, sliding
 from edgegen_export.reading.rope import read_rope, rope_key
 from edgegen_export.reading.tensor_names import QK_NORM
@@ -102,7 +101,6 @@ LFM3 = Architecture(
     read=read_lfm3,
     tensors=TENSORS,
     defaults=DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
     aliases={"rms_norm_eps": "norm_eps"},
 )
 

@@ -4,7 +4,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen3_moe import tensors
 from edgegen_export.reading.experts import read_mlp_types, with_experts, without_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
@@ -53,7 +53,6 @@ MELLUM = Architecture(
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         },
     },
-    prefixes=LLAMA_PREFIXES,
     heads=(r"mtp\..*",),
     aliases={"num_local_experts": "num_experts"},
 )

@@ -9,7 +9,7 @@ from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import DRAFTS
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP
 from edgegen_export.reading.experts import expert_tensors, with_experts
 from edgegen_export.reading.layer_types import rotating
@@ -78,7 +78,6 @@ MINIMAX_M2 = Architecture(
         "num_experts_per_tok": 8,
         "num_local_experts": 256,
     },
-    prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
     aliases={"num_experts": "num_local_experts"},
 )

@@ -9,7 +9,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QueryScale
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS
 from edgegen_export.families.mistral import MISTRAL, read_mistral
 from edgegen_export.reading.rope import rope_key
 
@@ -77,7 +77,6 @@ MINISTRAL3 = Architecture(
     read=read_ministral3,
     tensors=LLAMA_TENSORS,
     defaults=MINISTRAL3_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )
 
 MISTRAL3_WITH_VISION = Architecture(

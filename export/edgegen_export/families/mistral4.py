@@ -8,7 +8,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.ministral3 import with_query_scale
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 
@@ -69,7 +68,6 @@ MISTRAL4 = Architecture(
             "llama_4_scaling_beta": 0.1,
         },
     },
-    prefixes=LLAMA_PREFIXES,
     variant=("mlp.experts.gate_up_proj", stacked_tensors),
     aliases={"num_local_experts": "n_routed_experts"},
 )

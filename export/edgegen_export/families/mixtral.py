@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS
+from edgegen_export.families.llama import LLAMA_TENSORS
 from edgegen_export.families.mistral import MISTRAL, read_mistral
 from edgegen_export.reading.experts import expert_tensors, with_experts
 
@@ -31,5 +31,4 @@ MIXTRAL = Architecture(
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
     },
-    prefixes=LLAMA_PREFIXES,
 )

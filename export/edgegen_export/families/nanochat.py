@@ -8,7 +8,7 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import SwappedHalves
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import with_qk_norm, without_gate
 from edgegen_export.reading.tensor_names import named
 
@@ -54,5 +54,4 @@ NANOCHAT = Architecture(
         "hidden_act": "relu2",
         "final_logit_softcapping": 15.0,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.arcee import PLAIN_TENSORS
-from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import read_llama
 from edgegen_export.reading.parts import layer_norm, without_gate
 
 
@@ -39,6 +39,5 @@ NEMOTRON = Architecture(
         "partial_rotary_factor": 0.5,
         "tie_word_embeddings": False,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"},
 )

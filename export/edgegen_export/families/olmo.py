@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
 
@@ -40,7 +40,6 @@ OLMO = Architecture(
     read=read_olmo,
     tensors={ours: theirs for ours, theirs in LLAMA_TENSORS.items() if "norm" not in ours},
     defaults=OLMO_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )
 
 OLMO2 = Architecture(
@@ -49,5 +48,4 @@ OLMO2 = Architecture(
     read=read_olmo2,
     tensors=OLMO2_TENSORS,
     defaults={**OLMO_DEFAULTS, "rms_norm_eps": 1e-5},
-    prefixes=LLAMA_PREFIXES,
 )

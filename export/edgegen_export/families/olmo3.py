@@ -3,7 +3,6 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.olmo import OLMO2, OLMO2_TENSORS, read_olmo2
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
 from edgegen_export.reading.rope import read_rope
@@ -24,5 +23,4 @@ OLMO3 = Architecture(
     read=read_olmo3,
     tensors=OLMO2_TENSORS,
     defaults={**OLMO2.defaults, "sliding_window": 4096},
-    prefixes=LLAMA_PREFIXES,
 )

@@ -8,7 +8,6 @@ from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import Joined
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.olmo import OLMO2_TENSORS, OLMO_DEFAULTS, read_olmo2
 from edgegen_export.families.qwen3_5 import NET_KINDS, read_net
 from edgegen_export.reading.layer_types import chosen, rotating
@@ -83,7 +82,6 @@ OLMO_HYBRID = Architecture(
         "linear_conv_kernel_dim": 4,
         "linear_allow_neg_eigval": True,
     },
-    prefixes=LLAMA_PREFIXES,
     # As transformers 5 writes them, in all layers, and the converter of the model's own code, in those with nets.
     renamed={"attention_layer_norm": "input_layernorm", "feedforward_layer_norm": "post_attention_layernorm"},
 )

@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.families.olmo import OLMO2_TENSORS
 from edgegen_export.reading.experts import expert_tensors, with_experts
 from edgegen_export.reading.parts import with_qk_norm
@@ -53,7 +53,6 @@ OLMOE = Architecture(
         "num_experts": 64,
         "num_experts_per_tok": 8,
     },
-    prefixes=LLAMA_PREFIXES,
 )
 
 
@@ -70,6 +69,5 @@ FLEX_OLMO = Architecture(
         "num_experts": 7,
         "num_experts_per_tok": 5,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"num_local_experts": "num_experts"},
 )

@@ -53,6 +53,5 @@ PERSIMMON = Architecture(
         "qk_layernorm": True,
         "partial_rotary_factor": 0.5,
     },
-    prefixes=("", "model."),
     ignored=LLAMA_IGNORED,
 )

@@ -59,7 +59,6 @@ PHI = Architecture(
         "layer_norm_eps": 1e-5,
         "partial_rotary_factor": 0.5,
     },
-    prefixes=("", "model."),
 )
 
 PHI3 = Architecture(
@@ -86,5 +85,4 @@ PHI3 = Architecture(
         "original_max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5,
     },
-    prefixes=("", "model."),
 )

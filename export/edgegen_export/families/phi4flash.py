@@ -15,7 +15,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.diffllama import differential, even_heads
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.mamba import mamba1_tensors, read_rank, sound_width
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import layer_norm
@@ -136,5 +136,4 @@ PHI4FLASH = Architecture(
         "mamba_d_conv": 4,
         "mamba_expand": 2,
     },
-    prefixes=LLAMA_PREFIXES,
 )

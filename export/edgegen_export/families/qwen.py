@@ -4,7 +4,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
@@ -42,7 +42,6 @@ QWEN2 = Architecture(
     read=read_qwen2,
     tensors=LLAMA_TENSORS,
     defaults=QWEN_DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
 )
 
 QWEN3 = Architecture(
@@ -51,5 +50,4 @@ QWEN3 = Architecture(
     read=read_qwen3,
     tensors=LLAMA_TENSORS | QK_NORM,
     defaults={**QWEN_DEFAULTS, "head_dim": 128},
-    prefixes=LLAMA_PREFIXES,
 )

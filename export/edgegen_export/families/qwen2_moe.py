@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import read_llama
 from edgegen_export.families.qwen import QWEN_DEFAULTS
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors, read_qwen_experts
 from edgegen_export.reading.layer_types import read_layer_types
@@ -53,6 +53,5 @@ QWEN2_MOE = Architecture(
         "num_experts_per_tok": 4,
         "norm_topk_prob": False,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"num_local_experts": "num_experts"},
 )

@@ -11,7 +11,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import chosen
 from edgegen_export.reading.tensor_names import QK_NORM, named
 
@@ -150,7 +150,6 @@ QWEN3_5 = Architecture(
     read=read_qwen3_5,
     tensors=tensors,
     defaults=DEFAULTS,
-    prefixes=LLAMA_PREFIXES,
     heads=HEADS,
     draft_head=DRAFT_HEAD,
 )

@@ -7,7 +7,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families import qwen3_5
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen2_moe import SHARED
 from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
 from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
@@ -56,7 +55,6 @@ QWEN3_5_MOE = Architecture(
         "num_experts": 256,
         "num_experts_per_tok": 8,
     },
-    prefixes=LLAMA_PREFIXES,
     heads=qwen3_5.HEADS,
     draft_head=qwen3_5.DRAFT_HEAD,
     aliases={"num_local_experts": "num_experts"},

@@ -6,15 +6,9 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import QWEN_DEFAULTS
-from edgegen_export.reading.experts import (
-    by_layer,
-    expert_tensors,
-    read_sparse_layers,
-    with_experts,
-    without_experts,
-)
+from edgegen_export.reading.experts import by_layer, expert_tensors, read_sparse_layers, with_experts, without_experts
 from edgegen_export.reading.layer_types import read_window, sliding
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
@@ -76,5 +70,4 @@ QWEN3_MOE = Architecture(
         "num_experts_per_tok": 8,
     },
     aliases={"num_local_experts": "num_experts"},  # as transformers 5 writes it
-    prefixes=LLAMA_PREFIXES,
 )

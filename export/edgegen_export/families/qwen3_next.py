@@ -8,7 +8,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families import qwen3_5
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.qwen2_moe import SHARED
 from edgegen_export.families.qwen3_moe import qwen_mlp_tensors, read_qwen_experts
 
@@ -61,7 +60,6 @@ QWEN3_NEXT = Architecture(
         "num_experts_per_tok": 10,
         "norm_topk_prob": True,
     },
-    prefixes=LLAMA_PREFIXES,
     heads=qwen3_5.HEADS,
     draft_head=qwen3_5.DRAFT_HEAD,
     aliases={"num_local_experts": "num_experts"},

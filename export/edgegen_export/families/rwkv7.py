@@ -114,5 +114,4 @@ RWKV7 = Architecture(
         "norm_bias": True,
         "norm_first": True,
     },
-    prefixes=("", "model."),
 )

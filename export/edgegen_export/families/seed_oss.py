@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 
 def read_seed_oss(read: ConfigReader) -> DecoderConfig:
@@ -27,5 +27,4 @@ SEED_OSS = Architecture(
         "head_dim": 128,
         "max_position_embeddings": 524288,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
 
 
@@ -38,5 +38,4 @@ SMOLLM3 = Architecture(
         "no_rope_layer_interval": 4,
         "tie_word_embeddings": True,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -4,7 +4,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import GLM4_MOE_DEFAULTS, tensors
-from edgegen_export.families.llama import LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import read_llama
 from edgegen_export.reading.experts import with_deepseek_experts
 
 
@@ -30,6 +30,5 @@ SOLAR_OPEN = Architecture(
         "head_dim": 128,
         "rope_theta": 1000000.0,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"num_local_experts": "n_routed_experts"},
 )

@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import read_window, sliding
 from edgegen_export.reading.parts import layer_norm, without_gate
 from edgegen_export.reading.tensor_names import named
@@ -46,5 +46,4 @@ STARCODER2 = Architecture(
         "norm_epsilon": 1e-5,
         "tie_word_embeddings": True,
     },
-    prefixes=LLAMA_PREFIXES,
 )

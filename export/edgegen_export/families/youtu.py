@@ -5,7 +5,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
-from edgegen_export.families.llama import LLAMA_PREFIXES
 
 
 def read_youtu(read: ConfigReader) -> DecoderConfig:
@@ -29,6 +28,5 @@ YOUTU = Architecture(
         "rope_interleave": True,
         "tie_word_embeddings": True,
     },
-    prefixes=LLAMA_PREFIXES,
     drafts=DRAFTS,
 )

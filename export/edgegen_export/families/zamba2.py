@@ -17,7 +17,6 @@ from edgegen_export.architecture.components.shared_block import (
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.llama import LLAMA_PREFIXES
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.passes import of_layer
@@ -180,5 +179,4 @@ ZAMBA2 = Architecture(
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,
     },
-    prefixes=LLAMA_PREFIXES,
 )

@@ -9,7 +9,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.eagle_input import EagleAttention, EagleInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 SPECULATORS = "speculators_model_type"
 """Key in the config of a draft that vLLM's ``speculators`` wrote."""
@@ -111,7 +111,6 @@ EAGLE3 = Architecture(
         "draft_hidden_norm.weight": "layers.0.hidden_norm.weight",
         "draft_head.weight": "lm_head.weight",
     },
-    prefixes=LLAMA_PREFIXES,
     renamed={"midlayer.": "layers.0."},
     ignored=("d2t", "t2d"),
 )

@@ -14,7 +14,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.inert_keys import judge_unread
 from edgegen_export.families.gemma4 import GEMMA4_DEFAULTS, GEMMA4_TENSORS, UNIFIED_DEFAULTS, read_gemma4
-from edgegen_export.families.llama import LLAMA_PREFIXES
 
 _DEFAULTS: Mapping[str, tuple[Mapping[str, Any], int]] = {
     "gemma4_assistant": (GEMMA4_DEFAULTS, 1536),
@@ -127,6 +126,5 @@ GEMMA4_ASSISTANT = Architecture(
         "draft_out.weight": "post_projection.weight",
         "centroids.weight": "masked_embedding.centroids.weight",
     },
-    prefixes=LLAMA_PREFIXES,
 )
 """Where assistants have their tensors."""

@@ -5,7 +5,7 @@ from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import ExpertStack, Interleaved, Shape
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_PREFIXES, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, DENSE_MLP, read_qwen_experts, tensors
 from edgegen_export.reading.experts import by_layer
 from edgegen_export.reading.parts import with_qk_norm
@@ -61,7 +61,6 @@ QWEN3_VL_MOE_TEXT = Architecture(
         "num_experts_per_tok": 4,
         "norm_topk_prob": True,
     },
-    prefixes=LLAMA_PREFIXES,
     aliases={"num_local_experts": "num_experts"},
     variant=("experts.down_proj", stacked_tensors),
 )
