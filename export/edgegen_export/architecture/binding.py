@@ -12,6 +12,9 @@ from edgegen_export.architecture.tensors import components_of, decoder_tensors
 from edgegen_export.checkpoint.base_names import without_prefix
 from edgegen_export.tensors.lazy import LazyTensor
 
+_FREQUENCIES = r"(.*\.)?rotary(_emb)?\.inv_freq"
+"""Of RoPE, which old checkpoints of all families stored as buffers."""
+
 
 def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
     """Our names → lazy tensors. Every tensor of the checkpoint is used exactly once or ignored by name.
@@ -154,7 +157,7 @@ def _without_prefix(
     architecture: Architecture, theirs: Mapping[str, LazyTensor]
 ) -> tuple[dict[str, LazyTensor], list[str]]:
     """The checkpoint's tensors without prefix and without ignored ones; duplicate names become problems."""
-    ignored = re.compile("|".join((*architecture.ignored, *architecture.heads)) or r"(?!)")
+    ignored = re.compile("|".join((_FREQUENCIES, *architecture.ignored, *architecture.heads)))
     found: dict[str, LazyTensor] = {}
     clashes: list[str] = []
     for full_name, tensor in theirs.items():

@@ -45,5 +45,4 @@ ARIA = Architecture(
         "moe_topk": 2,
         "moe_num_shared_experts": 2,
     },
-    ignored=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
 )

@@ -10,7 +10,7 @@ from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, UnitRows
 from edgegen_export.families.bloom import LONGEST_CONTEXT
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import alibi_slopes
 
@@ -69,5 +69,4 @@ BAICHUAN = Architecture(
     defaults={
         key: value for key, value in LLAMA_DEFAULTS.items() if key not in ("max_position_embeddings", "vocab_size")
     },
-    ignored=LLAMA_IGNORED,
 )

@@ -10,7 +10,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen3_moe import BESIDE_MLP, qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_experts, without_experts
 
@@ -49,6 +49,5 @@ DEEPSEEK = Architecture(
         "first_k_dense_replace": 0,
         "norm_topk_prob": False,
     },
-    ignored=LLAMA_IGNORED,
     aliases={"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"},
 )

@@ -9,7 +9,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
-from edgegen_export.families.llama import LLAMA_IGNORED
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, read_groups, with_experts, without_experts
 
 _METHODS = {"greedy": False, "group_limited_greedy": True}
@@ -60,7 +59,6 @@ DEEPSEEK_V2 = Architecture(
         "routed_scaling_factor": 1.0,
         "first_k_dense_replace": 0,
     },
-    ignored=LLAMA_IGNORED,
     drafts=DRAFTS,
     aliases={"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"},
 )

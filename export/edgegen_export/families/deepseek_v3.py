@@ -6,7 +6,6 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
-from edgegen_export.families.llama import LLAMA_IGNORED
 from edgegen_export.reading.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts
 
 
@@ -48,7 +47,6 @@ DEEPSEEK_V3 = Architecture(
         "first_k_dense_replace": 3,
         "norm_topk_prob": True,
     },
-    ignored=LLAMA_IGNORED,
     drafts=DRAFTS,
     draft_head=DRAFT_HEAD,
     aliases={"num_local_experts": "n_routed_experts"},

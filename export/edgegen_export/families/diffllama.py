@@ -9,7 +9,7 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import PairedHeads
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 
 def differential(own: Attention, layer: int, *, eps: float, weight: bool) -> DifferentialAttention:
@@ -70,5 +70,4 @@ DIFFLLAMA = Architecture(
         "num_hidden_layers": 16,
         "rms_norm_eps": 1e-5,
     },
-    ignored=LLAMA_IGNORED,
 )

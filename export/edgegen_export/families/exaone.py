@@ -1,7 +1,7 @@
 """EXAONE 3 and 3.5: Llama whose keys and tensors have other names."""
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 
 _LAYER = "h.{i}"
 
@@ -31,7 +31,6 @@ EXAONE = Architecture(
         "rope_theta": 500000.0,
     },
     prefixes=("", "transformer."),
-    ignored=(*LLAMA_IGNORED, r"(h\.\d+\.attn\.attention\.)?rotary(_emb)?\.inv_freq"),
     aliases={
         "num_layers": "num_hidden_layers",
         "layer_norm_epsilon": "rms_norm_eps",

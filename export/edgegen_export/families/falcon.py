@@ -93,6 +93,5 @@ FALCON = Architecture(
         "tie_word_embeddings": True,
     },
     prefixes=("", "transformer."),
-    ignored=(r"h\.\d+\.self_attention\.rotary_emb\.inv_freq",),
     aliases={"n_embed": "hidden_size"},
 )

@@ -84,7 +84,7 @@ GPT_NEOX = Architecture(
     },
     prefixes=("", "gpt_neox."),
     # Buffers in old checkpoints: causal masks and frequencies.
-    ignored=(r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
+    ignored=(r"layers\.\d+\.attention\.(bias|masked_bias)",),
 )
 
 
@@ -113,5 +113,5 @@ GPT_NEOX_JAPANESE = Architecture(
         "tie_word_embeddings": True,
     },
     prefixes=("", "gpt_neox_japanese."),
-    ignored=(r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
+    ignored=(r"layers\.\d+\.attention\.(bias|masked_bias)",),
 )

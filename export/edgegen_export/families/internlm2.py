@@ -32,5 +32,4 @@ INTERNLM2 = Architecture(
     read=read_llama,
     tensors=tensors,
     defaults={**LLAMA_DEFAULTS, "vocab_size": 103168},
-    ignored=(r"layers\.\d+\.attention\.rotary_emb\.inv_freq",),
 )

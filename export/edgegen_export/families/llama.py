@@ -43,8 +43,6 @@ LLAMA_TENSORS = {
     "final_norm.weight": "norm.weight",
     "head.weight": "lm_head.weight",
 }
-LLAMA_IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"rotary_emb\.inv_freq")
-"""RoPE frequencies that old checkpoints stored as buffers."""
 
 
 def read_llama(
@@ -93,5 +91,4 @@ LLAMA = Architecture(
     read=read_llama,
     tensors=LLAMA_TENSORS,
     defaults=LLAMA_DEFAULTS,
-    ignored=LLAMA_IGNORED,
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 
 
 def read_minicpm(read: ConfigReader) -> DecoderConfig:
@@ -56,5 +56,4 @@ MINICPM = Architecture(
         "scale_depth": 1.0,
         "dim_model_base": 1.0,
     },
-    ignored=LLAMA_IGNORED,
 )

@@ -7,7 +7,6 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
-from edgegen_export.families.llama import LLAMA_IGNORED
 
 
 def read_minicpm3(read: ConfigReader) -> DecoderConfig:
@@ -46,5 +45,4 @@ MINICPM3 = Architecture(
         "scale_depth": 1.4,
         "dim_model_base": 256.0,
     },
-    ignored=LLAMA_IGNORED,
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 
 
@@ -35,7 +35,6 @@ MISTRAL = Architecture(
         "max_position_embeddings": 4096 * 32,
         "sliding_window": 4096,
     },
-    ignored=LLAMA_IGNORED,
 )
 
 MINISTRAL = replace(MISTRAL, model_types=("ministral",), classes=("MinistralForCausalLM",), read=read_ministral)

@@ -4,7 +4,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.passes import in_passes
 
 _OTHERS = """
@@ -33,5 +33,4 @@ NANBEIGE = Architecture(
     read=read_nanbeige,
     tensors={**LLAMA_TENSORS, "pass_norm.weight": "norm.weight"},
     defaults={**LLAMA_DEFAULTS, "num_loops": 1},
-    ignored=LLAMA_IGNORED,
 )

@@ -6,7 +6,7 @@ transformers does not have it: its checkpoints bring code of their own, which is
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import layer_norm
 from edgegen_export.reading.tensor_names import named
 
@@ -28,5 +28,4 @@ ORION = Architecture(
         **named("final_norm", "norm"),
     },
     defaults={**LLAMA_DEFAULTS, "vocab_size": 84608, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
-    ignored=LLAMA_IGNORED,
 )

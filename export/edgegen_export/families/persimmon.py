@@ -4,7 +4,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.parts import layer_norm, with_qk_norm, without_gate
 from edgegen_export.reading.tensor_names import fused_qkv, named
 
@@ -53,5 +53,4 @@ PERSIMMON = Architecture(
         "qk_layernorm": True,
         "partial_rotary_factor": 0.5,
     },
-    ignored=LLAMA_IGNORED,
 )

@@ -75,5 +75,5 @@ QWEN = Architecture(
         "tie_word_embeddings": False,
     },
     prefixes=("", "transformer."),
-    ignored=(r"h\.\d+\.attn\.(rotary_emb\.inv_freq|masked_bias|bias)",),
+    ignored=(r"h\.\d+\.attn\.(masked_bias|bias)",),
 )

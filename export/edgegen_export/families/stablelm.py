@@ -8,7 +8,7 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Stacked
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import layer_norm, with_qk_norm
 from edgegen_export.reading.tensor_names import named
 
@@ -52,5 +52,4 @@ STABLELM = Architecture(
         "layer_norm_eps": 1e-5,
         "partial_rotary_factor": 0.25,
     },
-    ignored=LLAMA_IGNORED,
 )

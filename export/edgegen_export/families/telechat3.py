@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_IGNORED, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.rope import rope_key
 
 _YARN: Mapping[str, float] = {"telechat3-yarn": 0.07}
@@ -42,5 +42,4 @@ TELECHAT3 = Architecture(
         "rms_norm_eps": 1e-5,
         "rope_theta": 1000000.0,
     },
-    ignored=LLAMA_IGNORED,
 )

@@ -221,6 +221,15 @@ def test_more_layers_than_the_config_says_are_not_ignored(checkpoint: Path) -> N
     assert refusal(checkpoint, TensorError).count("h.1.") == 12
 
 
+def test_frequencies_that_old_checkpoints_stored_are_ignored(checkpoint: Path, tmp_path: Path) -> None:
+    def stored(tensors: Arrays) -> None:
+        for name in ("h.0.attn.rotary_emb.inv_freq", "transformer.rotary.inv_freq", "rotary_emb.inv_freq"):
+            tensors[name] = np.ones(4, np.float32)
+
+    change_tensors(checkpoint, stored)
+    export(str(checkpoint), tmp_path / "bundle")
+
+
 def test_a_tensor_stored_with_and_without_prefix_is_refused(checkpoint: Path) -> None:
     def twice(tensors: Arrays) -> None:
         tensors["ln_f.bias"] = tensors["transformer.ln_f.bias"] + 1
