@@ -31,7 +31,6 @@ def factors(*values: float) -> tuple[list[Raw], bytes]:
 def test_gguf_config_values_and_defaults(tmp_path: Path) -> None:
     assert opened(tmp_path).config == {
         "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
         "vocab_size": 3,
         "tie_word_embeddings": True,
         "max_position_embeddings": 16,

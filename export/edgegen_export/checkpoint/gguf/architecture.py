@@ -12,6 +12,8 @@ from edgegen_export.checkpoint.gguf.layouts import Joined, Layout
 Modules = Mapping[str, "str | Layout"]
 Vectors = Mapping[str, tuple[str, tuple[int, ...]]]
 
+TOP: Modules = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+PREFIX = "model.layers.{i}."
 SIZES = {
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
@@ -36,7 +38,7 @@ class DraftLayer:
 
 @dataclass(frozen=True, slots=True)
 class GgufArchitecture:
-    """``model_type`` and ``hf_class`` of the original's ``config.json``, and how the rest of it is read.
+    """``model_type`` of the original's ``config.json``, and how the rest of it is read.
 
     ``integers`` and ``reals``: metadata keys, without the architecture's prefix, → config keys; all are required.
     ``modules``: their names without ``.weight`` or ``.bias``, ``{i}`` for the layer, → the original's.
@@ -49,7 +51,6 @@ class GgufArchitecture:
     """
 
     model_type: str
-    hf_class: str
     integers: Mapping[str, str]
     reals: Mapping[str, str]
     modules: Modules
@@ -62,7 +63,7 @@ class GgufArchitecture:
     draft: DraftLayer | None = None
 
 
-def modules(top: Modules, layer: Modules, prefix: str) -> Modules:
+def modules(layer: Modules, top: Modules = TOP, prefix: str = PREFIX) -> Modules:
     """``top``, and ``layer`` below ``blk.{i}.`` on our side and ``prefix`` on the original's."""
     inside = {f"blk.{{i}}.{ours}": _below(prefix, theirs) for ours, theirs in layer.items()}
     return {**top, **inside}

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from edgegen.errors import CheckpointError, UnsupportedModelError, did_you_mean, one_or_list
-from edgegen_export.checkpoint.gguf.architecture import DraftLayer, GgufArchitecture
+from edgegen_export.checkpoint.gguf.architecture import PREFIX, DraftLayer, GgufArchitecture
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
-from edgegen_export.checkpoint.gguf.architectures.llama_like import PREFIX
 from edgegen_export.checkpoint.gguf.config_rules import ROPE_FACTORS
 from edgegen_export.checkpoint.gguf.file import GgufFile
 from edgegen_export.checkpoint.gguf.header import ARCHITECTURE
@@ -73,7 +72,6 @@ def read_original(gguf: GgufFile) -> Original:
     tied = _is_tied(gguf.tensors)
     config: dict[str, Any] = {
         "model_type": architecture.model_type,
-        "architectures": [architecture.hf_class],
         "vocab_size": read.vocab_size,
         "tie_word_embeddings": tied,
         **architecture.constants,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, PREFIX, GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
@@ -12,11 +12,9 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     LLAMA,
     NORMS,
     PAIRED,
-    PREFIX,
     QK_NORMS,
     QWEN2,
     QWEN3,
-    TOP,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
 from edgegen_export.checkpoint.gguf.layouts import Each, ExpertRows, Joined, Parameter, Unsqueezed
@@ -75,22 +73,19 @@ SHARED_EXPERT: Modules = {
 QWEN2MOE = replace(
     QWEN2,
     model_type="qwen2_moe",
-    hf_class="Qwen2MoeForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QWEN_EXPERTS, **SHARED_EXPERT}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **QWEN_EXPERTS, **SHARED_EXPERT}),
     rules=(*QWEN2.rules, *expert_rules(False), shared_width),
 )
 QWEN3MOE = replace(
     QWEN3,
     model_type="qwen3_moe",
-    hf_class="Qwen3MoeForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS, **GATED_MLP}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS, **GATED_MLP}),
     rules=(*QWEN3.rules, *expert_rules(True)),
 )
 OLMOE = replace(
     LLAMA,
     model_type="olmoe",
-    hf_class="OlmoeForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS}),
     rules=(*QWEN2.rules, expert_counts("num_experts"), softmax, _normalized(False)),
 )
 MIXTRAL_EXPERTS: Modules = {
@@ -102,16 +97,13 @@ MIXTRAL_EXPERTS: Modules = {
 MIXTRAL = replace(
     LLAMA,
     model_type="mixtral",
-    hf_class="MixtralForCausalLM",
     modules=modules(
-        TOP,
         {
             **NORMS,
             **ATTENTION,
             **PAIRED,
             **MIXTRAL_EXPERTS,
-        },
-        PREFIX,
+        }
     ),
     rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary, expert_counts("num_local_experts"), softmax),
 )
@@ -136,7 +128,6 @@ def _dbrx(read: MetadataReader) -> Entries:
 _DBRX = "norm_attn_norm."
 DBRX = GgufArchitecture(
     model_type="dbrx",
-    hf_class="DbrxForCausalLM",
     integers={
         "context_length": "max_seq_len",
         "embedding_length": "d_model",
@@ -145,7 +136,6 @@ DBRX = GgufArchitecture(
     },
     reals={},
     modules=modules(
-        {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
         {
             "attn_norm": f"{_DBRX}norm_1",
             "attn_qkv": f"{_DBRX}attn.Wqkv",
@@ -156,6 +146,7 @@ DBRX = GgufArchitecture(
             "ffn_up_exps": ExpertRows("ffn.experts.mlp.v1"),
             "ffn_down_exps": ExpertRows("ffn.experts.mlp.w2", transposed=True),
         },
+        {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
         "transformer.blocks.{i}.",
     ),
     rules=(softmax, _dbrx),
@@ -169,7 +160,7 @@ def _shared_mlp(read: MetadataReader) -> Entries:
     if not width:
         return {}
     entries = {"intermediate_size": read.integer("feed_forward_length"), "shared_intermediate_size": width}
-    classes = {"model_type": "granitemoeshared", "architectures": ["GraniteMoeSharedForCausalLM"]}
+    classes = {"model_type": "granitemoeshared"}
     return classes | entries
 
 
@@ -177,9 +168,7 @@ _MOE = f"{PREFIX}block_sparse_moe."
 GRANITEMOE = replace(
     GRANITE,
     model_type="granitemoe",
-    hf_class="GraniteMoeForCausalLM",
     modules=modules(
-        TOP,
         {
             **NORMS,
             **ATTENTION,
@@ -191,8 +180,7 @@ GRANITEMOE = replace(
             "ffn_gate_shexp": "shared_mlp.gate",
             "ffn_up_shexp": "shared_mlp.up",
             "ffn_down_shexp": "shared_mlp.output_linear",
-        },
-        PREFIX,
+        }
     ),
     joined=(
         Joined((f"{_MOE}gate.weight", f"{_MOE}up.weight"), f"{_MOE}input_linear.weight"),
@@ -220,9 +208,7 @@ _EXPERTS = f"{PREFIX}mlp.experts."
 GPT_OSS = replace(
     LLAMA,
     model_type="gpt_oss",
-    hf_class="GptOssForCausalLM",
     modules=modules(
-        TOP,
         {
             "attn_norm": "input_layernorm",
             "post_attention_norm": "post_attention_layernorm",
@@ -232,8 +218,7 @@ GPT_OSS = replace(
             "ffn_gate_exps": "mlp.experts.gate",
             "ffn_up_exps": "mlp.experts.up",
             "ffn_down_exps": Parameter("mlp.experts.down_proj"),
-        },
-        PREFIX,
+        }
     ),
     joined=tuple(
         Joined((f"{_EXPERTS}gate.{kind}", f"{_EXPERTS}up.{kind}"), f"{_EXPERTS}{theirs}", in_turns=True)

@@ -4,23 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import DraftLayer, GgufArchitecture, Modules, modules
-from edgegen_export.checkpoint.gguf.architectures.experts import (
-    MIXTRAL_EXPERTS,
-    QWEN_EXPERTS,
-    expert_counts,
-    softmax,
-)
+from edgegen_export.checkpoint.gguf.architecture import TOP, DraftLayer, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architectures.experts import MIXTRAL_EXPERTS, QWEN_EXPERTS, expert_counts, softmax
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
     LLAMA,
     NORMS,
     PAIRED,
-    PREFIX,
     QK_NORMS,
     QWEN3,
-    TOP,
 )
 from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import ERNIE4_5, HUNYUAN_DENSE
 from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
@@ -83,14 +76,13 @@ def without_drafts(read: MetadataReader) -> Entries:
 _NEXTN: Modules = {"nextn.eh_proj": "eh_proj", "nextn.enorm": "enorm", "nextn.hnorm": "hnorm"}
 NEXTN = DraftLayer(
     modules(
-        {},
         {
             **_NEXTN,
             "nextn.shared_head_norm": "shared_head.norm",
             "nextn.embed_tokens": "embed_tokens",
             "nextn.shared_head_head": "shared_head.head",
         },
-        PREFIX,
+        {},
     )
 )
 """The head of DeepSeek-V3 and GLM-4.5."""
@@ -118,8 +110,7 @@ def _softmax_counts(read: MetadataReader) -> Entries:
 DEEPSEEK = replace(
     LLAMA,
     model_type="deepseek",
-    hf_class="DeepseekForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **PAIRED, **_EXPERTS}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **PAIRED, **_EXPERTS}),
     rules=(
         *LLAMA.rules,
         counts_behind_dense("n_routed_experts", "n_shared_experts", "first_k_dense_replace"),
@@ -132,17 +123,14 @@ DEEPSEEK = replace(
 GLM4MOE = replace(
     LLAMA,
     model_type="glm4_moe",
-    hf_class="Glm4MoeForCausalLM",
     modules=modules(
-        TOP,
         {
             "attn_norm": "input_layernorm",
             **ATTENTION,
             **QK_NORMS,
             "post_attention_norm": "post_attention_layernorm",
             **DEEPSEEK_EXPERTS,
-        },
-        PREFIX,
+        }
     ),
     rules=(
         rule.grouped_heads,
@@ -167,17 +155,14 @@ def _no_window(read: MetadataReader) -> Entries:
 DOTS1 = replace(
     QWEN3,
     model_type="dots1",
-    hf_class="Dots1ForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **DEEPSEEK_EXPERTS}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **DEEPSEEK_EXPERTS}),
     rules=(*QWEN3.rules, *as_deepseek("n_routed_experts", "n_shared_experts"), _no_window),
 )
 
 BAILINGMOE2 = replace(
     LLAMA,
     model_type="bailing_moe",
-    hf_class="BailingMoeV2ForCausalLM",
     modules=modules(
-        {**TOP, "token_embd": "model.word_embeddings"},
         {
             **NORMS,
             "attn_qkv": "attention.query_key_value",
@@ -187,7 +172,7 @@ BAILINGMOE2 = replace(
             **_EXPERTS,
             "exp_probs_b": Parameter("mlp.gate.expert"),
         },
-        PREFIX,
+        {**TOP, "token_embd": "model.word_embeddings"},
     ),
     rules=(
         rule.grouped_heads,
@@ -198,7 +183,7 @@ BAILINGMOE2 = replace(
         _qk_norm,
         without_drafts,
     ),
-    draft=DraftLayer(modules({}, {**_NEXTN, "layer_output_norm": "final_layernorm"}, PREFIX)),
+    draft=DraftLayer(modules({**_NEXTN, "layer_output_norm": "final_layernorm"}, {})),
 )
 
 
@@ -213,12 +198,7 @@ def _windows_of_exaone(read: MetadataReader) -> Entries:
 EXAONE_MOE = replace(
     QWEN3,
     model_type="exaone_moe",
-    hf_class="ExaoneMoeForCausalLM",
-    modules=modules(
-        TOP,
-        {**NORMS, **ATTENTION, **QK_NORMS, **_EXPERTS, "exp_probs_b": Parameter("mlp.e_score_correction")},
-        PREFIX,
-    ),
+    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **_EXPERTS, "exp_probs_b": Parameter("mlp.e_score_correction")}),
     rules=(
         rule.grouped_heads,
         rule.head_dim,
@@ -248,9 +228,7 @@ def _afmoe(read: MetadataReader) -> Entries:
 AFMOE = replace(
     LLAMA,
     model_type="afmoe",
-    hf_class="AfmoeForCausalLM",
     modules=modules(
-        TOP,
         {
             "attn_norm": "input_layernorm",
             **ATTENTION,
@@ -262,8 +240,7 @@ AFMOE = replace(
             **_EXPERTS,
             "ffn_gate_inp": "mlp.router.gate",
             "exp_probs_b": Parameter("mlp.expert"),
-        },
-        PREFIX,
+        }
     ),
     rules=(
         rule.grouped_heads,
@@ -286,17 +263,14 @@ def _normalized(read: MetadataReader) -> Entries:
 MINIMAX_M2 = replace(
     LLAMA,
     model_type="minimax_m2",
-    hf_class="MiniMaxM2ForCausalLM",
     modules=modules(
-        TOP,
         {
             **NORMS,
             **ATTENTION,
             **QK_NORMS,
             **MIXTRAL_EXPERTS,
             "exp_probs_b": Parameter("block_sparse_moe.e_score_correction"),
-        },
-        PREFIX,
+        }
     ),
     rules=(
         rule.grouped_heads,
@@ -321,11 +295,9 @@ def _hunyuan_moe(read: MetadataReader) -> Entries:
 HUNYUAN_MOE = replace(
     HUNYUAN_DENSE,
     model_type="hunyuan_v1_moe",
-    hf_class="HunYuanMoEV1ForCausalLM",
     modules={
         **HUNYUAN_DENSE.modules,
         **modules(
-            {},
             {
                 **QWEN_EXPERTS,
                 "ffn_gate_inp": "mlp.gate.wg",
@@ -333,7 +305,7 @@ HUNYUAN_MOE = replace(
                 "ffn_up_shexp": "mlp.shared_mlp.up_proj",
                 "ffn_down_shexp": "mlp.shared_mlp.down_proj",
             },
-            PREFIX,
+            {},
         ),
     },
     rules=(*HUNYUAN_DENSE.rules, expert_counts("num_experts"), softmax, _one_group, _normalized, _hunyuan_moe),
@@ -358,16 +330,13 @@ def _ernie_moe(read: MetadataReader) -> Entries:
 ERNIE4_5_MOE = replace(
     ERNIE4_5,
     model_type="ernie4_5_moe",
-    hf_class="Ernie4_5_MoeForCausalLM",
     modules=modules(
-        TOP,
         {
             **NORMS,
             **ATTENTION,
             **_EXPERTS,
             "exp_probs_b": Parameter("mlp.moe_statics.e_score_correction", row=True),
-        },
-        PREFIX,
+        }
     ),
     rules=(*ERNIE4_5.rules, softmax, _one_group, _normalized, _ernie_moe),
 )

@@ -10,8 +10,8 @@ from statistics import NormalDist
 from typing import cast
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import SIZES, GgufArchitecture, Modules, modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA, PREFIX, TOP
+from edgegen_export.checkpoint.gguf.architecture import SIZES, TOP, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Heads, OnePlus, Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -35,8 +35,7 @@ _QK_NORMS: Modules = {"attn_q_norm": OnePlus("self_attn.q_norm"), "attn_k_norm":
 GEMMA = replace(
     LLAMA,
     model_type="gemma",
-    hf_class="GemmaForCausalLM",
-    modules=modules(_TOP, _LAYER, PREFIX),
+    modules=modules(_LAYER, _TOP),
     rules=_RULES,
     constants={"hidden_activation": "gelu_pytorch_tanh"},
 )
@@ -50,8 +49,7 @@ def _softcaps(read: MetadataReader) -> Entries:
 GEMMA2 = replace(
     GEMMA,
     model_type="gemma2",
-    hf_class="Gemma2ForCausalLM",
-    modules=modules(_TOP, _SANDWICH, PREFIX),
+    modules=modules(_SANDWICH, _TOP),
     rules=(*_RULES, rule.sliding_layers(2, 4096), rule.gemma_attention_scale(46), _softcaps),
 )
 
@@ -63,8 +61,7 @@ def _local_rope_theta(read: MetadataReader) -> Entries:
 GEMMA3 = replace(
     GEMMA2,
     model_type="gemma3_text",
-    hf_class="Gemma3ForCausalLM",
-    modules=modules(_TOP, {**_SANDWICH, **_QK_NORMS}, PREFIX),
+    modules=modules({**_SANDWICH, **_QK_NORMS}, _TOP),
     rules=(*_RULES, rule.sliding_layers(6), rule.gemma_attention_scale(62), _softcaps, _local_rope_theta),
 )
 
@@ -199,14 +196,8 @@ _OF_MODEL = {ours: SIZES[ours] for ours in ("context_length", "embedding_length"
 GEMMA3N = replace(
     GEMMA,
     model_type="gemma3n_text",
-    hf_class="Gemma3nForCausalLM",
     integers=_OF_MODEL,
     modules=modules(
-        {
-            **_PER_LAYER_TOP,
-            "altup_proj": Each("model.altup_projections.{n}"),
-            "altup_unembd_proj": Each("model.altup_unembed_projections.{n}"),
-        },
         {
             **_SAME,
             **ATTENTION,
@@ -221,7 +212,11 @@ GEMMA3N = replace(
             "laurel_r": "laurel.linear_right",
             "laurel_post_norm": "laurel.post_laurel_norm",
         },
-        PREFIX,
+        {
+            **_PER_LAYER_TOP,
+            "altup_proj": Each("model.altup_projections.{n}"),
+            "altup_unembd_proj": Each("model.altup_unembed_projections.{n}"),
+        },
     ),
     rules=(*_RULES, rule.sliding_layers(5), _local_rope_theta, _gemma3n),
 )
@@ -229,12 +224,10 @@ GEMMA3N = replace(
 GEMMA4 = replace(
     GEMMA,
     model_type="gemma4_text",
-    hf_class="Gemma4ForCausalLM",
     integers=_OF_MODEL,
     modules=modules(
-        _PER_LAYER_TOP,
         {**_SAME, **ATTENTION, **GATED_MLP, **_PER_LAYER, "layer_output_scale": Parameter("layer_scalar")},
-        PREFIX,
+        _PER_LAYER_TOP,
     ),
     rules=(_gemma4_layers, _gemma4_rope, _gemma4_others),
 )

@@ -31,7 +31,6 @@ def _one_key_per_query(read: MetadataReader) -> Entries:
 
 GPT2 = GgufArchitecture(
     model_type="gpt2",
-    hf_class="GPT2LMHeadModel",
     integers={
         "context_length": "n_positions",
         "embedding_length": "n_embd",
@@ -41,7 +40,6 @@ GPT2 = GgufArchitecture(
     },
     reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
     modules=modules(
-        _GPT2_TOP,
         {
             "attn_norm": "ln_1",
             "attn_qkv": InputFirst("attn.c_attn"),
@@ -50,6 +48,7 @@ GPT2 = GgufArchitecture(
             "ffn_up": InputFirst("mlp.c_fc"),
             "ffn_down": InputFirst("mlp.c_proj"),
         },
+        _GPT2_TOP,
         "transformer.h.{i}.",
     ),
     rules=(_one_key_per_query,),
@@ -64,9 +63,7 @@ def _rotated(read: MetadataReader) -> Entries:
 GPTJ = replace(
     GPT2,
     model_type="gptj",
-    hf_class="GPTJForCausalLM",
     modules=modules(
-        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
         {
             "attn_norm": "ln_1",
             **{f"attn_{x}": f"attn.{x}_proj" for x in "qkv"},
@@ -74,6 +71,7 @@ GPTJ = replace(
             "ffn_up": "mlp.fc_in",
             "ffn_down": "mlp.fc_out",
         },
+        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
         "transformer.h.{i}.",
     ),
     rules=(_one_key_per_query, _rotated),
@@ -87,9 +85,7 @@ def _multi_query(read: MetadataReader) -> Entries:
 STARCODER = replace(
     GPT2,
     model_type="gpt_bigcode",
-    hf_class="GPTBigCodeForCausalLM",
     modules=modules(
-        _GPT2_TOP,
         {
             "attn_norm": "ln_1",
             "attn_qkv": "attn.c_attn",
@@ -98,6 +94,7 @@ STARCODER = replace(
             "ffn_up": "mlp.c_fc",
             "ffn_down": "mlp.c_proj",
         },
+        _GPT2_TOP,
         "transformer.h.{i}.",
     ),
     rules=(_multi_query,),
@@ -128,10 +125,9 @@ def _falcon(read: MetadataReader) -> Entries:
 
 _FALCON = GgufArchitecture(
     model_type="falcon",
-    hf_class="FalconForCausalLM",
     integers={**SIZES, "feed_forward_length": "ffn_hidden_size"},
     reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules(_FALCON_TOP, _FALCON_LAYER, "transformer.h.{i}."),
+    modules=modules(_FALCON_LAYER, _FALCON_TOP, "transformer.h.{i}."),
     rules=(rule.full_rotary, _falcon),
     constants={"parallel_attn": True, "bias": False, "alibi": False},
 )
@@ -139,7 +135,7 @@ FALCON = replace(
     _FALCON,
     variant=(
         "blk.{i}.attn_norm_2.weight",
-        replace(_FALCON, modules=modules(_FALCON_TOP, {**_FALCON_LAYER, **_TWO_NORMS}, "transformer.h.{i}.")),
+        replace(_FALCON, modules=modules({**_FALCON_LAYER, **_TWO_NORMS}, _FALCON_TOP, "transformer.h.{i}.")),
     ),
 )
 
@@ -152,7 +148,6 @@ def _four_times_wide(read: MetadataReader) -> Entries:
 BLOOM = replace(
     _FALCON,
     model_type="bloom",
-    hf_class="BloomForCausalLM",
     integers={
         "context_length": "seq_length",
         "embedding_length": "hidden_size",
@@ -160,8 +155,8 @@ BLOOM = replace(
         "attention.head_count": "n_head",
     },
     modules=modules(
-        {**_FALCON_TOP, "token_embd_norm": "transformer.word_embeddings_layernorm"},
         {**_FALCON_LAYER, "ffn_norm": "post_attention_layernorm"},
+        {**_FALCON_TOP, "token_embd_norm": "transformer.word_embeddings_layernorm"},
         "transformer.h.{i}.",
     ),
     rules=(_one_key_per_query, _four_times_wide),
@@ -180,7 +175,6 @@ def _mpt(read: MetadataReader) -> Entries:
 
 MPT = GgufArchitecture(
     model_type="mpt",
-    hf_class="MptForCausalLM",
     integers={
         "context_length": "max_seq_len",
         "embedding_length": "d_model",
@@ -189,7 +183,6 @@ MPT = GgufArchitecture(
     },
     reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
     modules=modules(
-        {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
         {
             "attn_norm": "norm_1",
             "attn_qkv": "attn.Wqkv",
@@ -198,6 +191,7 @@ MPT = GgufArchitecture(
             "ffn_up": "ffn.up_proj",
             "ffn_down": "ffn.down_proj",
         },
+        {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
         "transformer.blocks.{i}.",
     ),
     rules=(_one_key_per_query, _four_times_wide, _mpt),
@@ -211,11 +205,9 @@ def _qwen(read: MetadataReader) -> Entries:
 
 QWEN = GgufArchitecture(
     model_type="qwen",
-    hf_class="QWenLMHeadModel",
     integers={**SIZES, "context_length": "seq_length"},
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
     modules=modules(
-        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
         {
             "attn_norm": "ln_1",
             "attn_qkv": "attn.c_attn",
@@ -225,6 +217,7 @@ QWEN = GgufArchitecture(
             "ffn_gate": "mlp.w2",
             "ffn_down": "mlp.c_proj",
         },
+        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
         "transformer.h.{i}.",
     ),
     rules=(_one_key_per_query, _qwen),
@@ -237,17 +230,16 @@ def _parallel(read: MetadataReader) -> Entries:
 
 GPTNEOX = GgufArchitecture(
     model_type="gpt_neox",
-    hf_class="GPTNeoXForCausalLM",
     integers=SIZES,
     reals={LAYER_NORM_EPS: "layer_norm_eps"},
     modules=modules(
-        {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
         {
             **_FALCON_LAYER,
             "attn_qkv": PerGroup("attention.query_key_value"),
             "attn_output": "attention.dense",
             "ffn_norm": "post_attention_layernorm",
         },
+        {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
         "gpt_neox.layers.{i}.",
     ),
     rules=(_one_key_per_query, rule.partial_rotary("rotary_pct", theta="rotary_emb_base"), _parallel),

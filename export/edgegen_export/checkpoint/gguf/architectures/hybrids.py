@@ -5,8 +5,10 @@ from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import (
+    PREFIX,
     RMS_NORM_EPS,
     SIZES,
+    TOP,
     DraftLayer,
     GgufArchitecture,
     Modules,
@@ -20,13 +22,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts import (
     expert_rules,
     shared_width,
 )
-from edgegen_export.checkpoint.gguf.architectures.llama_like import (
-    ATTENTION,
-    GATED_MLP,
-    LLAMA,
-    PREFIX,
-    TOP,
-)
+from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA
 from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
 from edgegen_export.checkpoint.gguf.layouts import (
     Each,
@@ -110,20 +106,18 @@ _WITHOUT_MLP = {ours: theirs for ours, theirs in SIZES.items() if ours != "feed_
 GRANITEHYBRID = replace(
     GRANITEMOE,
     model_type="granitemoehybrid",
-    hf_class="GraniteMoeHybridForCausalLM",
     integers=_WITHOUT_MLP,
     reals={RMS_NORM_EPS: "rms_norm_eps"},
     modules={
         **GRANITEMOE.modules,
         **modules(
-            {},
             {
                 "ffn_gate": "shared_mlp.gate",
                 "ffn_up": "shared_mlp.up",
                 "ffn_down": "shared_mlp.output_linear",
                 **_mixer("mamba"),
             },
-            PREFIX,
+            {},
         ),
     },
     rules=(
@@ -173,7 +167,7 @@ def _mixer1(module: str) -> Modules:
 def _mamba(read: MetadataReader) -> Entries:
     """Mamba; and Falcon Mamba, which normalizes time steps, B and C."""
     normalizes = read.flag(_NORMALIZED, False)
-    kind = {"model_type": "falcon_mamba", "architectures": ["FalconMambaForCausalLM"]} if normalizes else {}
+    kind = {"model_type": "falcon_mamba"} if normalizes else {}
     return {
         **kind,
         "conv_kernel": read.integer("ssm.conv_kernel"),
@@ -185,18 +179,16 @@ def _mamba(read: MetadataReader) -> Entries:
 
 MAMBA = GgufArchitecture(
     model_type="mamba",
-    hf_class="MambaForCausalLM",
     integers=_RECURRENT_SIZES,
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules(_RECURRENT_TOP, {"attn_norm": "norm", **_mixer1("mixer")}, _BACKBONE),
+    modules=modules({"attn_norm": "norm", **_mixer1("mixer")}, _RECURRENT_TOP, _BACKBONE),
     rules=(_without_attention, _mamba),
 )
 MAMBA2 = GgufArchitecture(
     model_type="mamba2",
-    hf_class="Mamba2ForCausalLM",
     integers=_RECURRENT_SIZES,
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules(_RECURRENT_TOP, {"attn_norm": "norm", **_mixer("mixer")}, _BACKBONE),
+    modules=modules({"attn_norm": "norm", **_mixer("mixer")}, _RECURRENT_TOP, _BACKBONE),
     rules=(
         _without_attention,
         _sizes(
@@ -252,9 +244,7 @@ _FEED_FORWARD: Modules = {
 JAMBA = replace(
     LLAMA,
     model_type="jamba",
-    hf_class="JambaForCausalLM",
     modules=modules(
-        {**TOP, "output_norm": "model.final_layernorm"},
         {
             "attn_norm": "input_layernorm",
             **ATTENTION,
@@ -264,7 +254,7 @@ JAMBA = replace(
             "ffn_gate_inp": "feed_forward.router",
             **{f"ffn_{x}_exps": Each(f"feed_forward.experts.{{n}}.{x}_proj") for x in ("gate", "up", "down")},
         },
-        PREFIX,
+        {**TOP, "output_norm": "model.final_layernorm"},
     ),
     rules=(_jamba, rule.grouped_heads),
 )
@@ -278,16 +268,14 @@ def _falcon_h1(read: MetadataReader) -> Entries:
 FALCON_H1 = replace(
     LLAMA,
     model_type="falcon_h1",
-    hf_class="FalconH1ForCausalLM",
     modules=modules(
-        {**TOP, "output_norm": "model.final_layernorm"},
         {
             "attn_norm": "input_layernorm",
             **ATTENTION,
             **_mixer("mamba"),
             **_FEED_FORWARD,
         },
-        PREFIX,
+        {**TOP, "output_norm": "model.final_layernorm"},
     ),
     rules=(
         rule.grouped_heads,
@@ -308,11 +296,9 @@ def _nemotron_h(read: MetadataReader) -> Entries:
 
 NEMOTRON_H = GgufArchitecture(
     model_type="nemotron_h",
-    hf_class="NemotronHForCausalLM",
     integers=_WITHOUT_MLP,
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
     modules=modules(
-        _RECURRENT_TOP,
         {
             "attn_norm": "norm",
             **{f"attn_{x}": f"mixer.{x}_proj" for x in "qkv"},
@@ -321,6 +307,7 @@ NEMOTRON_H = GgufArchitecture(
             "ffn_up": "mixer.up_proj",
             "ffn_down": "mixer.down_proj",
         },
+        _RECURRENT_TOP,
         _BACKBONE,
     ),
     rules=(
@@ -383,7 +370,6 @@ NEMOTRON_H_MOE = replace(
     modules={
         **NEMOTRON_H.modules,
         **modules(
-            {},
             {
                 "ffn_gate_inp": "mixer.gate",
                 "exp_probs_b": Parameter("mixer.gate.e_score_correction"),
@@ -394,6 +380,7 @@ NEMOTRON_H_MOE = replace(
                 "ffn_latent_down": "mixer.fc1_latent_proj",
                 "ffn_latent_up": "mixer.fc2_latent_proj",
             },
+            {},
             _BACKBONE,
         ),
     },
@@ -447,9 +434,7 @@ _NET_RULES = (rule.grouped_heads, rule.head_dim, rule.partial_rotary("partial_ro
 QWEN3NEXT = replace(
     QWEN2MOE,
     model_type="qwen3_next",
-    hf_class="Qwen3NextForCausalLM",
     modules=modules(
-        _NET_TOP,
         {
             **_NET_LAYER,
             **QWEN_EXPERTS,
@@ -462,7 +447,7 @@ QWEN3NEXT = replace(
             "ssm_a": Rates(f"{_NET}.A_log"),
             "ssm_out": f"{_NET}.out_proj",
         },
-        PREFIX,
+        _NET_TOP,
     ),
     joined=(
         PerKeyHead(
@@ -484,9 +469,7 @@ def _no_width(read: MetadataReader) -> Entries:
 QWEN35 = replace(
     LLAMA,
     model_type="qwen3_5_text",
-    hf_class="Qwen3_5ForCausalLM",
     modules=modules(
-        _NET_TOP,
         {
             **_NET_LAYER,
             **GATED_MLP,
@@ -499,7 +482,7 @@ QWEN35 = replace(
             "ssm_a": Rates(f"{_NET}.A_log", tiled=True),
             "ssm_out": TiledValues(f"{_NET}.out_proj", columns=True),
         },
-        PREFIX,
+        _NET_TOP,
     ),
     rules=(*_NET_RULES, rule.text_only),
     draft=_NET_DRAFT,
@@ -507,9 +490,8 @@ QWEN35 = replace(
 QWEN35MOE = replace(
     QWEN35,
     model_type="qwen3_5_moe_text",
-    hf_class="Qwen3_5MoeForCausalLM",
     integers=_WITHOUT_MLP,
-    modules={**QWEN35.modules, **modules({}, {**QWEN_EXPERTS, **SHARED_EXPERT}, PREFIX)},
+    modules={**QWEN35.modules, **modules({**QWEN_EXPERTS, **SHARED_EXPERT}, {})},
     rules=(*QWEN35.rules, *expert_rules(True), shared_width, _no_width),
 )
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import PREFIX, TOP, GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
     as_deepseek,
     without_drafts,
 )
 from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, LATENT, latent_sizes
-from edgegen_export.checkpoint.gguf.architectures.llama_like import NORMS, PREFIX, TOP
+from edgegen_export.checkpoint.gguf.architectures.llama_like import NORMS
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Kernels, Parameter, PerLatentHead, Rates
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -52,9 +52,7 @@ _MOE = "block_sparse_moe"
 KIMI_LINEAR = replace(
     DEEPSEEK2,
     model_type="kimi_linear",
-    hf_class="KimiLinearForCausalLM",
     modules=modules(
-        TOP,
         {
             **NORMS,
             **LATENT,
@@ -69,8 +67,7 @@ KIMI_LINEAR = replace(
                 for x, name in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
             },
             **{f"ffn_{x}_shexp": f"{_MOE}.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
-        },
-        PREFIX,
+        }
     ),
     rules=(_delta_attention, latent_sizes, *as_deepseek("num_experts", "num_shared_experts"), _normalized),
 )
@@ -97,9 +94,7 @@ _LING = "attention"
 BAILINGMOE3 = replace(
     DEEPSEEK2,
     model_type="bailing_hybrid",
-    hf_class="BailingMoeV3ForCausalLM",
     modules=modules(
-        {**TOP, "token_embd": "model.word_embeddings"},
         {
             **NORMS,
             **{ours: str(theirs).replace("self_attn", _LING) for ours, theirs in LATENT.items()},
@@ -112,7 +107,7 @@ BAILINGMOE3 = replace(
             **DEEPSEEK_EXPERTS,
             "exp_probs_b": Parameter("mlp.gate.expert"),
         },
-        PREFIX,
+        {**TOP, "token_embd": "model.word_embeddings"},
     ),
     rules=(
         _bounded,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import PREFIX, GgufArchitecture, Modules, modules
 from edgegen_export.checkpoint.gguf.architectures.experts import softmax
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
@@ -13,7 +13,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     counts_behind_dense,
     without_drafts,
 )
-from edgegen_export.checkpoint.gguf.architectures.llama_like import GATED_MLP, LLAMA, NORMS, PREFIX, TOP
+from edgegen_export.checkpoint.gguf.architectures.llama_like import GATED_MLP, LLAMA, NORMS
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Joined, PerLatentHead
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -79,9 +79,9 @@ def _experts(read: MetadataReader) -> Entries:
     if not read.integer("expert_count", 0, least=0):
         read.ignore("expert_feed_forward_length", "expert_shared_count", "expert_weights_scale", "expert_weights_norm")
         read.ignore("expert_gating_func", "expert_used_count")
-        return {"model_type": "youtu", "architectures": ["YoutuForCausalLM"]}
+        return {"model_type": "youtu"}
     if read.value("expert_gating_func") == 2 or read.has("blk.{i}.exp_probs_b.bias", dense):
-        entries: Entries = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]}
+        entries: Entries = {"model_type": "deepseek_v3"}
         for one in as_deepseek("n_routed_experts", "n_shared_experts"):
             entries |= one(read)
         return entries
@@ -100,8 +100,7 @@ def _experts(read: MetadataReader) -> Entries:
 DEEPSEEK2 = replace(
     LLAMA,
     model_type="deepseek_v2",
-    hf_class="DeepseekV2ForCausalLM",
-    modules=modules(TOP, {**NORMS, **LATENT, **DEEPSEEK_EXPERTS}, PREFIX),
+    modules=modules({**NORMS, **LATENT, **DEEPSEEK_EXPERTS}),
     rules=(latent_sizes, _deepseek_rope, rule.bias("attention_bias", "attn_kv_a_mqa"), _experts, without_drafts),
     joined=(_SPLIT,),
     draft=NEXTN,
@@ -134,9 +133,7 @@ MISTRAL4 = replace(
     DEEPSEEK2,
     draft=None,
     model_type="mistral4",
-    hf_class="Mistral4ForCausalLM",
     modules=modules(
-        TOP,
         {
             **NORMS,
             **LATENT,
@@ -145,8 +142,7 @@ MISTRAL4 = replace(
             "ffn_up_exps": "mlp.experts.up_proj",
             "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
             "ffn_down_exps": "mlp.experts.down_proj",
-        },
-        PREFIX,
+        }
     ),
     rules=(
         _mistral4_sizes,
@@ -169,8 +165,7 @@ MISTRAL4 = replace(
 MINICPM3 = replace(
     LLAMA,
     model_type="minicpm3",
-    hf_class="MiniCPM3ForCausalLM",
-    modules=modules(TOP, {**NORMS, **LATENT, **GATED_MLP}, PREFIX),
+    modules=modules({**NORMS, **LATENT, **GATED_MLP}),
     rules=(
         latent_sizes,
         rule.rope_scaling,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, GgufArchitecture, modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import LLAMA, PREFIX
+from edgegen_export.checkpoint.gguf.architectures.llama_like import LLAMA
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Parameter, Unsqueezed
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -22,11 +22,9 @@ def _width(read: MetadataReader) -> Entries:
 LFM2 = replace(
     LLAMA,
     model_type="lfm2",
-    hf_class="Lfm2ForCausalLM",
     integers={**SIZES, "shortconv.l_cache": "conv_L_cache"},
     reals={RMS_NORM_EPS: "norm_eps"},
     modules=modules(
-        {"token_embd": "model.embed_tokens", "token_embd_norm": "model.embedding_norm", "output": "lm_head"},
         {
             "attn_norm": "operator_norm",
             "attn_q": "self_attn.q_proj",
@@ -43,7 +41,7 @@ LFM2 = replace(
             "ffn_up": "feed_forward.w3",
             "ffn_down": "feed_forward.w2",
         },
-        PREFIX,
+        {"token_embd": "model.embed_tokens", "token_embd_norm": "model.embedding_norm", "output": "lm_head"},
     ),
     rules=(_layer_types, _width, rule.grouped_heads, rule.full_rotary),
 )
@@ -70,11 +68,9 @@ def _experts(read: MetadataReader) -> Entries:
 LFM2MOE = replace(
     LFM2,
     model_type="lfm2_moe",
-    hf_class="Lfm2MoeForCausalLM",
     modules={
         **LFM2.modules,
         **modules(
-            {},
             {
                 "ffn_gate_inp": "feed_forward.gate",
                 "exp_probs_b": Parameter("feed_forward.expert"),
@@ -82,7 +78,7 @@ LFM2MOE = replace(
                 "ffn_up_exps": Each("feed_forward.experts.{n}.w3"),
                 "ffn_down_exps": Each("feed_forward.experts.{n}.w2"),
             },
-            PREFIX,
+            {},
         ),
     },
     rules=(_layer_types, _experts, rule.grouped_heads, rule.full_rotary),

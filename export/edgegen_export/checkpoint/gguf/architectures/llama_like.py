@@ -7,8 +7,10 @@ from dataclasses import replace
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import (
     LAYER_NORM_EPS,
+    PREFIX,
     RMS_NORM_EPS,
     SIZES,
+    TOP,
     GgufArchitecture,
     Modules,
     modules,
@@ -17,8 +19,6 @@ from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Flat, GroupedHeads, RotaryPairs
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
-TOP: Modules = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-PREFIX = "model.layers.{i}."
 ATTENTION: Modules = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -34,24 +34,21 @@ _RULES = (rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary)
 
 LLAMA = GgufArchitecture(
     model_type="llama",
-    hf_class="LlamaForCausalLM",
     integers=SIZES,
     reals={RMS_NORM_EPS: "rms_norm_eps"},
-    modules=modules(TOP, {**NORMS, **ATTENTION, **PAIRED, **GATED_MLP}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **PAIRED, **GATED_MLP}),
     rules=(*_RULES, _ATTENTION_BIAS, rule.bias("mlp_bias", "ffn_up")),
 )
 QWEN2 = replace(
     LLAMA,
     model_type="qwen2",
-    hf_class="Qwen2ForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **GATED_MLP}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **GATED_MLP}),
     rules=_RULES,
 )
 QWEN3 = replace(
     QWEN2,
     model_type="qwen3",
-    hf_class="Qwen3ForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **QK_NORMS, **GATED_MLP}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **GATED_MLP}),
     rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _ATTENTION_BIAS),
 )
 
@@ -63,7 +60,7 @@ def _passes(read: MetadataReader) -> Entries:
     }
 
 
-NANBEIGE = replace(LLAMA, model_type="nanbeige", hf_class="NanbeigeForCausalLM", rules=(*LLAMA.rules, _passes))
+NANBEIGE = replace(LLAMA, model_type="nanbeige", rules=(*LLAMA.rules, _passes))
 
 
 def _cycles(read: MetadataReader) -> Entries:
@@ -78,10 +75,9 @@ def _cycles(read: MetadataReader) -> Entries:
 HRM_TEXT = replace(
     LLAMA,
     model_type="hrm_text",
-    hf_class="HrmTextForCausalLM",
     modules=modules(
-        {"token_embd": "model.embed_tokens", "hrm.z_l_init": Flat("model.z_L_init"), "output": "lm_head"},
         {**ATTENTION, "attn_gate": "self_attn.gate_proj", **GATED_MLP},
+        {"token_embd": "model.embed_tokens", "hrm.z_l_init": Flat("model.z_L_init"), "output": "lm_head"},
         "model.{stack}.layers.{i}.",
     ),
     rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _cycles),
@@ -96,7 +92,6 @@ def _every_fourth_unrotated(read: MetadataReader) -> Entries:
 SMOLLM3 = replace(
     LLAMA,
     model_type="smollm3",
-    hf_class="SmolLM3ForCausalLM",
     rules=(*LLAMA.rules, _every_fourth_unrotated),
 )
 
@@ -117,7 +112,6 @@ def _granite(read: MetadataReader) -> Entries:
 GRANITE = replace(
     LLAMA,
     model_type="granite",
-    hf_class="GraniteForCausalLM",
     reals={RMS_NORM_EPS: "rms_norm_eps", "logit_scale": "logits_scaling"},
     rules=(*LLAMA.rules, _granite),
 )
@@ -132,7 +126,7 @@ def _minicpm(read: MetadataReader) -> Entries:
     }
 
 
-MINICPM = replace(LLAMA, model_type="minicpm", hf_class="MiniCPMForCausalLM", rules=(*LLAMA.rules, _minicpm))
+MINICPM = replace(LLAMA, model_type="minicpm", rules=(*LLAMA.rules, _minicpm))
 
 
 def _olmo(read: MetadataReader) -> Entries:
@@ -144,12 +138,9 @@ def _olmo(read: MetadataReader) -> Entries:
 OLMO = replace(
     LLAMA,
     model_type="olmo",
-    hf_class="OlmoForCausalLM",
     reals={},
     modules=modules(
-        {name: theirs for name, theirs in TOP.items() if name != "output_norm"},  # its norms have no weights
-        {**ATTENTION, **PAIRED, **GATED_MLP},
-        PREFIX,
+        {**ATTENTION, **PAIRED, **GATED_MLP}, {name: theirs for name, theirs in TOP.items() if name != "output_norm"}
     ),
     rules=(*_RULES, _ATTENTION_BIAS, _olmo),
 )
@@ -159,23 +150,20 @@ def _olmo3_windows(read: MetadataReader) -> Entries:
     """Windows, which make an OLMo 3 of an OLMo 2."""
     if not read.integer("attention.sliding_window", 0, least=0):
         return {}
-    return {"model_type": "olmo3", "architectures": ["Olmo3ForCausalLM"], **rule.sliding_layers(4)(read)}
+    return {"model_type": "olmo3", **rule.sliding_layers(4)(read)}
 
 
 OLMO2 = replace(
     LLAMA,
     model_type="olmo2",
-    hf_class="Olmo2ForCausalLM",
     modules=modules(
-        TOP,
         {
             **ATTENTION,
             **QK_NORMS,
             "post_attention_norm": "post_attention_layernorm",
             **GATED_MLP,
             "post_ffw_norm": "post_feedforward_layernorm",
-        },
-        PREFIX,
+        }
     ),
     rules=(*_RULES, _ATTENTION_BIAS, _olmo3_windows),
 )
@@ -188,17 +176,15 @@ def _query_key_norm(read: MetadataReader) -> Entries:
 COMMAND_R = replace(
     LLAMA,
     model_type="cohere",
-    hf_class="CohereForCausalLM",
     reals={LAYER_NORM_EPS: "layer_norm_eps", "logit_scale": "logit_scale"},
-    modules=modules(TOP, {"attn_norm": "input_layernorm", **ATTENTION, **QK_NORMS, **GATED_MLP}, PREFIX),
+    modules=modules({"attn_norm": "input_layernorm", **ATTENTION, **QK_NORMS, **GATED_MLP}),
     rules=(*_RULES, _ATTENTION_BIAS, _query_key_norm),
 )
 
 COHERE2 = replace(
     COMMAND_R,
     model_type="cohere2",
-    hf_class="Cohere2ForCausalLM",
-    modules=modules(TOP, {"attn_norm": "input_layernorm", **ATTENTION, **GATED_MLP}, PREFIX),
+    modules=modules({"attn_norm": "input_layernorm", **ATTENTION, **GATED_MLP}),
     rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _ATTENTION_BIAS, rule.sliding_layers(4)),
 )
 
@@ -212,10 +198,8 @@ def _exaone(read: MetadataReader) -> Entries:
 EXAONE = replace(
     LLAMA,
     model_type="exaone",
-    hf_class="ExaoneForCausalLM",
     reals={},
     modules=modules(
-        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
         {
             "attn_norm": "ln_1",
             **{f"attn_{x}": f"attn.attention.{x}_proj" for x in "qkv"},
@@ -225,6 +209,7 @@ EXAONE = replace(
             "ffn_up": "mlp.c_fc_1",
             "ffn_down": "mlp.c_proj",
         },
+        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
         "transformer.h.{i}.",
     ),
     rules=(*_RULES, _exaone),
@@ -234,9 +219,7 @@ _WQKV = f"{PREFIX}attention.w"
 INTERNLM2 = replace(
     LLAMA,
     model_type="internlm2",
-    hf_class="InternLM2ForCausalLM",
     modules=modules(
-        {"token_embd": "model.tok_embeddings", "output_norm": "model.norm", "output": "output"},
         {
             "attn_norm": "attention_norm",
             "attn_q": RotaryPairs("attention.wq"),
@@ -248,7 +231,7 @@ INTERNLM2 = replace(
             "ffn_up": "feed_forward.w3",
             "ffn_down": "feed_forward.w2",
         },
-        PREFIX,
+        {"token_embd": "model.tok_embeddings", "output_norm": "model.norm", "output": "output"},
     ),
     joined=tuple(
         GroupedHeads(tuple(f"{_WQKV}{x}.{kind}" for x in "qkv"), f"{_WQKV}qkv.{kind}") for kind in ("weight", "bias")
@@ -257,9 +240,7 @@ INTERNLM2 = replace(
 )
 
 
-ORION = replace(
-    QWEN2, model_type="orion", hf_class="OrionForCausalLM", reals={LAYER_NORM_EPS: "rms_norm_eps"}, rules=_RULES
-)
+ORION = replace(QWEN2, model_type="orion", reals={LAYER_NORM_EPS: "rms_norm_eps"}, rules=_RULES)
 
 
 def _of_7b(read: MetadataReader) -> Entries:
@@ -280,9 +261,8 @@ def _starcoder2(read: MetadataReader) -> Entries:
 STARCODER2 = replace(
     LLAMA,
     model_type="starcoder2",
-    hf_class="Starcoder2ForCausalLM",
     reals={LAYER_NORM_EPS: "norm_epsilon"},
-    modules=modules(TOP, {**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}),
     rules=(*_RULES, _starcoder2),
 )
 
@@ -299,18 +279,15 @@ def _stablelm(read: MetadataReader) -> Entries:
 STABLELM = replace(
     LLAMA,
     model_type="stablelm",
-    hf_class="StableLmForCausalLM",
     reals={LAYER_NORM_EPS: "layer_norm_eps"},
     modules=modules(
-        TOP,
         {
             **NORMS,
             **ATTENTION,
             "attn_q_norm": Each("self_attn.q_layernorm.norms.{n}"),
             "attn_k_norm": Each("self_attn.k_layernorm.norms.{n}"),
             **GATED_MLP,
-        },
-        PREFIX,
+        }
     ),
     rules=(rule.grouped_heads, rule.partial_rotary("partial_rotary_factor"), _stablelm),
 )

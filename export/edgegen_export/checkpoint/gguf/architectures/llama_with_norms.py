@@ -4,17 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture, Modules, Vectors, modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import (
-    ATTENTION,
-    GATED_MLP,
-    LLAMA,
-    NORMS,
-    OLMO2,
-    PREFIX,
-    QWEN3,
-    TOP,
-)
+from edgegen_export.checkpoint.gguf.architecture import PREFIX, GgufArchitecture, Modules, Vectors, modules
+from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA, NORMS, OLMO2, QWEN3
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Fused, RotaryHalves
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -28,37 +19,33 @@ def _mistral3(read: MetadataReader) -> Entries:
     mscale = read.real("rope.scaling.yarn_log_multiplier", 0.0)
     rope = rule.full_rotary(read)
     if not beta:
-        return {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None, **rope}
+        return {"model_type": "mistral", "sliding_window": None, **rope}
     scaling = {"rope_type": "default", **rope.get("rope_scaling", {})}
     mscales = {"mscale": 1.0, "mscale_all_dim": mscale} if mscale else {}
     numbers = {"rope_theta": rope["rope_theta"], "llama_4_scaling_beta": beta}
     return {"rope_parameters": {**scaling, **mscales, **numbers}}
 
 
-MISTRAL3 = replace(LLAMA, model_type="ministral3", hf_class="Ministral3ForCausalLM", rules=(*_HEADS, _mistral3))
+MISTRAL3 = replace(LLAMA, model_type="ministral3", rules=(*_HEADS, _mistral3))
 
 ERNIE4_5 = replace(
     LLAMA,
     model_type="ernie4_5",
-    hf_class="Ernie4_5ForCausalLM",
-    modules=modules(TOP, {**NORMS, **ATTENTION, **GATED_MLP}, PREFIX),
+    modules=modules({**NORMS, **ATTENTION, **GATED_MLP}),
     rules=(*_HEADS, rule.full_rotary, rule.bias("use_bias", "attn_q")),
 )
 
 HUNYUAN_DENSE = replace(
     QWEN3,
     model_type="hunyuan_v1_dense",
-    hf_class="HunYuanDenseV1ForCausalLM",
     modules=modules(
-        TOP,
         {
             **NORMS,
             **ATTENTION,
             "attn_q_norm": "self_attn.query_layernorm",
             "attn_k_norm": "self_attn.key_layernorm",
             **GATED_MLP,
-        },
-        PREFIX,
+        }
     ),
 )
 
@@ -70,9 +57,7 @@ def _exaone4(read: MetadataReader) -> Entries:
     return {"sliding_window": None, "layer_types": ["full_attention"] * read.layers}
 
 
-EXAONE4 = replace(
-    OLMO2, model_type="exaone4", hf_class="Exaone4ForCausalLM", rules=(*_HEADS, rule.full_rotary, _exaone4)
-)
+EXAONE4 = replace(OLMO2, model_type="exaone4", rules=(*_HEADS, rule.full_rotary, _exaone4))
 
 
 def _attention_bias(read: MetadataReader) -> Entries:
@@ -85,8 +70,7 @@ _GLM_RULES = (*_HEADS, rule.partial_rotary("partial_rotary_factor"), _attention_
 CHATGLM = replace(
     LLAMA,
     model_type="glm",
-    hf_class="GlmForCausalLM",
-    modules=modules(TOP, {**_GLM_LAYER, "attn_qkv": Fused("self_attn.{part}_proj")}, PREFIX),
+    modules=modules({**_GLM_LAYER, "attn_qkv": Fused("self_attn.{part}_proj")}),
     rules=_GLM_RULES,
 )
 
@@ -103,17 +87,14 @@ def _glm4(read: MetadataReader) -> Entries:
 GLM4 = replace(
     CHATGLM,
     model_type="glm4",
-    hf_class="Glm4ForCausalLM",
     modules=modules(
-        TOP,
         {
             **_GLM_LAYER,
             "attn_q": RotaryHalves("self_attn.q_proj"),
             "attn_k": RotaryHalves("self_attn.k_proj"),
             "post_attention_norm": "post_self_attn_layernorm",
             "post_ffw_norm": "post_mlp_layernorm",
-        },
-        PREFIX,
+        }
     ),
     rules=(*_GLM_RULES, _glm4),
 )
@@ -125,9 +106,7 @@ _XIELU: Vectors = {
 APERTUS = replace(
     QWEN3,
     model_type="apertus",
-    hf_class="ApertusForCausalLM",
     modules=modules(
-        TOP,
         {
             "attn_norm": "attention_layernorm",
             **ATTENTION,
@@ -136,8 +115,7 @@ APERTUS = replace(
             "ffn_norm": "feedforward_layernorm",
             "ffn_up": "mlp.up_proj",
             "ffn_down": "mlp.down_proj",
-        },
-        PREFIX,
+        }
     ),
     rules=(*QWEN3.rules, rule.no_default_scaling),
     vectors=_XIELU,
@@ -146,16 +124,13 @@ APERTUS = replace(
 SEED_OSS = replace(
     LLAMA,
     model_type="seed_oss",
-    hf_class="SeedOssForCausalLM",
     modules=modules(
-        TOP,
         {
             "attn_norm": "input_layernorm",
             **ATTENTION,
             "post_attention_norm": "post_attention_layernorm",
             **GATED_MLP,
-        },
-        PREFIX,
+        }
     ),
     rules=(
         *_HEADS,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture, modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA, NORMS, PREFIX, TOP
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, TOP, GgufArchitecture, modules
+from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA, NORMS
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Fused
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -15,10 +15,8 @@ _RULES = (rule.grouped_heads, rule.partial_rotary("partial_rotary_factor"))
 PHI2 = replace(
     LLAMA,
     model_type="phi",
-    hf_class="PhiForCausalLM",
     reals={LAYER_NORM_EPS: "layer_norm_eps"},
     modules=modules(
-        {**TOP, "output_norm": "model.final_layernorm"},
         {
             "attn_norm": "input_layernorm",
             **ATTENTION,
@@ -27,7 +25,7 @@ PHI2 = replace(
             "ffn_up": "mlp.fc1",
             "ffn_down": "mlp.fc2",
         },
-        PREFIX,
+        {**TOP, "output_norm": "model.final_layernorm"},
     ),
     rules=_RULES,
 )
@@ -42,17 +40,14 @@ def _phi3(read: MetadataReader) -> Entries:
 PHI3 = replace(
     LLAMA,
     model_type="phi3",
-    hf_class="Phi3ForCausalLM",
     modules=modules(
-        TOP,
         {
             **NORMS,
             "attn_qkv": "self_attn.qkv_proj",
             "attn_output": "self_attn.o_proj",
             "ffn_up": "mlp.gate_up_proj",
             "ffn_down": "mlp.down_proj",
-        },
-        PREFIX,
+        }
     ),
     rules=(*_RULES, _phi3),
 )

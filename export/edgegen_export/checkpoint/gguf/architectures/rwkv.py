@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture, modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import PREFIX
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Blends, ByNetHead, NetHeads, Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -26,7 +25,6 @@ _LOW_RANK = {f"time_mix_{x}{place}": f"attn.{x}_lora.lora.{k}" for x in "wavg" f
 
 RWKV7 = GgufArchitecture(
     model_type="rwkv7",
-    hf_class="RWKV7ForCausalLM",
     integers={
         "context_length": "max_position_embeddings",
         "embedding_length": "hidden_size",
@@ -39,12 +37,6 @@ RWKV7 = GgufArchitecture(
     },
     reals={LAYER_NORM_EPS: "norm_eps"},
     modules=modules(
-        {
-            "token_embd": "model.embeddings",
-            "token_embd_norm": "model.layers.0.pre_norm",
-            "output_norm": "model.norm",
-            "output": "lm_head",
-        },
         {
             "attn_norm": "attn_norm",
             "attn_norm_2": "ffn_norm",
@@ -63,7 +55,12 @@ RWKV7 = GgufArchitecture(
             "channel_mix_key": "ffn.key",
             "channel_mix_value": "ffn.value",
         },
-        PREFIX,
+        {
+            "token_embd": "model.embeddings",
+            "token_embd_norm": "model.layers.0.pre_norm",
+            "output_norm": "model.norm",
+            "output": "lm_head",
+        },
     ),
     rules=(_heads,),
 )
