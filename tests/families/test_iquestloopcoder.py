@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from edgegen.errors import UnsupportedModelError
-from edgegen_export.families.iquestloopcoder import IQUESTLOOPCODER
+from edgegen_export.families.iquestcoder import IQUESTLOOPCODER
 from tests.families.formulas.iquestloopcoder import BASE
 
 

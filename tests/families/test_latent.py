@@ -17,9 +17,8 @@ from edgegen.model.loading import open_on_device, open_runner
 from edgegen.options.engine import EngineOptions
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.families.deepseek_v2 import DEEPSEEK_V2
-from edgegen_export.families.deepseek_v3 import DEEPSEEK_V3
-from edgegen_export.families.minicpm3 import MINICPM3
+from edgegen_export.families.deepseek import DEEPSEEK_V2, DEEPSEEK_V3
+from edgegen_export.families.minicpm import MINICPM3
 from edgegen_export.families.mistral4 import MISTRAL4
 from edgegen_export.graph.decoder import kv_spec
 from edgegen_export.options import ExportOptions

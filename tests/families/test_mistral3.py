@@ -9,7 +9,7 @@ import pytest
 
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
-from edgegen_export.families.ministral3 import MISTRAL3_WITH_VISION
+from edgegen_export.families.mistral import MISTRAL3_WITH_VISION
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES

@@ -1,4 +1,5 @@
-"""GPT-J: parallel blocks with one norm, partial RoPE on adjacent pairs, head with a bias."""
+"""GPT-J: parallel blocks with one norm, partial RoPE on adjacent pairs, head with a bias. CodeGen: GPT-J whose queries,
+values and keys are fused in four shares."""
 
 from dataclasses import replace
 
@@ -6,6 +7,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
+from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.tensor_names import named
@@ -55,5 +57,33 @@ GPTJ = Architecture(
     },
     prefixes=("", "transformer."),
     ignored=(r"h\.\d+\.attn\.(bias|masked_bias|embed_positions)",),
+    aliases=GPT2_ALIASES,
+)
+
+
+SHARES = 4
+"""The processors that each model was trained on, whose shares are stored one after the other."""
+
+
+def read_codegen(read: ConfigReader) -> DecoderConfig:
+    """``CodeGenConfig``."""
+    config = read_gptj(read)
+    if config.attention.heads % SHARES:
+        read.problem(f"n_head = {config.attention.heads}: a multiple of {SHARES} expected, as attention is stored so")
+    return config
+
+
+CODEGEN = Architecture(
+    model_types=("codegen",),
+    classes=("CodeGenForCausalLM",),
+    read=read_codegen,
+    tensors={
+        **{ours: theirs for ours, theirs in GPTJ_TENSORS.items() if not str(ours).startswith("layers.{i}.attn.")},
+        tuple(f"layers.{{i}}.attn.{x}.weight" for x in "qvk"): Interleaved("h.{i}.attn.qkv_proj.weight", SHARES),
+        "layers.{i}.attn.o.weight": "h.{i}.attn.out_proj.weight",
+    },
+    defaults=GPTJ.defaults,
+    prefixes=GPTJ.prefixes,
+    ignored=(r"h\.\d+\.attn\.(causal_mask|bias|masked_bias|embed_positions)",),
     aliases=GPT2_ALIASES,
 )

@@ -8,7 +8,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
-from edgegen_export.families.ministral3 import with_query_scale
+from edgegen_export.families.mistral import with_query_scale
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 
 

@@ -11,7 +11,7 @@ from edgegen.errors import CheckpointError
 from edgegen_export.architecture.components.attention import QueryScale
 from edgegen_export.architecture.rope import Yarn
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.families.ministral3 import MINISTRAL3
+from edgegen_export.families.mistral import MINISTRAL3
 from tests.export.checkpoint.gguf_models import CASES, random_model, write_gguf
 from tests.export.checkpoint.gguf_steps import kv_heads
 
