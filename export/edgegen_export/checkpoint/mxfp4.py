@@ -81,9 +81,6 @@ class Mxfp4Matrix(LazyTensor):
         halves = np.ldexp(np.float32(1), stored.astype(np.int32) - _BIAS - 1)
         return np.where(stored == _NOT_A_NUMBER, np.float32(np.nan), halves)
 
-    def _borrow(self, start: int, stop: int) -> None:
-        return None
-
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         columns, step = slice(*self._columns), max(1, _STEP // max(1, self._scales.shape[1] * BLOCK))
         for at in range(start, stop, step):

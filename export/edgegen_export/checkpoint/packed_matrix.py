@@ -102,9 +102,6 @@ class PackedMatrix(LazyTensor):
         step = max(1, _STEP // max(1, len(self._parts.group_of)))
         return ((at, min(at + step, stop)) for at in range(start, stop, step))
 
-    def _borrow(self, start: int, stop: int) -> None:
-        return None
-
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         first = self._rows[0] + start
         group_of = self._parts.group_of[slice(*self._columns)]

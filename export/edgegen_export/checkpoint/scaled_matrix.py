@@ -166,9 +166,6 @@ class ScaledMatrix(LazyTensor):
         step = max(1, _STEP // max(1, self._parts.values.shape[1]))
         return ((at, min(at + step, stop)) for at in range(start, stop, step))
 
-    def _borrow(self, start: int, stop: int) -> None:
-        return None
-
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         parts, first = self._parts, self._rows[0] + start
         for begin, end in self._steps(first, self._rows[0] + stop):

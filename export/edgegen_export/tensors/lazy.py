@@ -193,9 +193,9 @@ class LazyTensor(ABC):
         self._fill(out, start, stop)
         return out
 
-    @abstractmethod
     def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
         """The rows without a copy, where they already lie as aligned C-contiguous float32."""
+        return None
 
     @abstractmethod
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
@@ -364,7 +364,7 @@ class _Concat(LazyTensor):
 
 
 class _View(LazyTensor):
-    """Base of tensors over another one: they have its names, and nothing of theirs lies ready."""
+    """Base of tensors over another one: they have its names, and its rows unless they say otherwise."""
 
     __slots__ = ("_base",)
 
@@ -376,8 +376,8 @@ class _View(LazyTensor):
     def names(self) -> tuple[str, ...]:
         return self._base.names
 
-    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
-        return None
+    def _release(self, start: int, stop: int) -> None:
+        self._base._release(start, stop)
 
 
 class _Affine(_View):
@@ -409,9 +409,6 @@ class _Affine(_View):
             out *= np.float32(self._scale)
             out += np.float32(self._shift)
 
-    def _release(self, start: int, stop: int) -> None:
-        self._base._release(start, stop)
-
 
 class _Mapped(_View):
     """A function of every value of a tensor."""
@@ -431,9 +428,6 @@ class _Mapped(_View):
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         with np.errstate(all="ignore"):  # values are judged later, by name
             np.copyto(out, self._function(self._base._slab(start, stop)))
-
-    def _release(self, start: int, stop: int) -> None:
-        self._base._release(start, stop)
 
 
 class _Scaled(_View):
@@ -457,9 +451,6 @@ class _Scaled(_View):
         factors = self._factors[start:stop] if self._axis == 0 else self._factors
         with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
             out *= factors.reshape([-1 if a == self._axis else 1 for a in range(out.ndim)])
-
-    def _release(self, start: int, stop: int) -> None:
-        self._base._release(start, stop)
 
 
 class _UnitRows(_View):
@@ -488,9 +479,6 @@ class _UnitRows(_View):
         self._base._fill(out, start, stop)
         with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
             out *= _row_factors(out)[:, None]
-
-    def _release(self, start: int, stop: int) -> None:
-        self._base._release(start, stop)
 
 
 def _row_factors(rows: NDArray[np.float32]) -> NDArray[np.float32]:

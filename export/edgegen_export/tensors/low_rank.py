@@ -68,9 +68,6 @@ class LowRankUpdate(LazyTensor):
         right = self._right.take(start, stop, axis=1) if axis == 1 else self._right
         return LowRankUpdate(base, left, right, float(self._scaling))
 
-    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
-        return None
-
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         self._base._fill(out, start, stop)
         right = self._right.read()  # [r, n]

@@ -45,9 +45,6 @@ class Stacked(LazyTensor):
             LazyTensor.concat(self._parts) if self._parts and shape == one_after_the_other else super().reshaped(shape)
         )
 
-    def _borrow(self, start: int, stop: int) -> None:
-        return None
-
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         for at in range(start, stop):
             out[at - start] = self._parts[at].read()

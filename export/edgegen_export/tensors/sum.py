@@ -29,9 +29,6 @@ class Sum(LazyTensor):
     def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
         return Sum(self._first.take(start, stop, axis), self._second.take(start, stop, axis))
 
-    def _borrow(self, start: int, stop: int) -> NDArray[np.float32] | None:
-        return None
-
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         self._first._fill(out, start, stop)
         with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name

@@ -57,9 +57,6 @@ class QuantizedTensor(LazyTensor):
         columns = (first, first + count)
         return type(self)(blocks, name=self._name, format=self._format, file=self._file, columns=columns)
 
-    def _borrow(self, start: int, stop: int) -> None:
-        return None
-
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import dequantize
