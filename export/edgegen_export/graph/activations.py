@@ -26,3 +26,9 @@ def negative_softplus(g: GraphBuilder, x: Value) -> Value:
 def _negative_softplus(f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
     pairs = f.op.Pad(f.op.Unsqueeze(inputs[0], f.axes(-1)), f.axes(0, 0, 0, 0, 0, 0, 0, 1))
     return [f.op.Gather(f.op.LogSoftmax(pairs, axis=-1), f.constant(np.array(1, np.int64)), axis=-1)]
+
+
+def softcap(g: GraphBuilder, cap: float, x: Value) -> Value:
+    """``cap · tanh(x / cap)``."""
+    scale = g.constant(np.array(cap, np.float32))
+    return g.op.Mul(g.op.Tanh(g.op.Div(x, scale)), scale)

@@ -1,4 +1,4 @@
-"""Attention of a decoder graph over the KV cache, with everything that happens to queries and keys before it.
+"""Attention of a decoder graph over the KV cache, with all that happens to queries, keys and what is read of them.
 
 Shapes: b rows (batch), t new tokens per row, d hidden size, h heads.
 """
@@ -9,15 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from edgegen.bundle.manifest import KVLayer
-from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.attention import Attention, Gate
 from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.graph.builder import NONE, AttributeValue, Value, trimmed
-from edgegen_export.graph.gate import gated
+from edgegen_export.graph.activations import negative_softplus
+from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mixed_attention import with_earlier
-from edgegen_export.graph.qk_norm import head_norm
-from edgegen_export.graph.stream import Stream, norm_of_groups
+from edgegen_export.graph.reductions import total
+from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 
 ROTARY_STEP = 16
 """GroupQueryAttention applies RoPE itself if head size and rotated size are multiples of this."""
@@ -190,3 +189,43 @@ def rotated(layer: LayerGraph, rope: Rope | None, x: Value, heads: int, size: in
     partial = {"rotary_embedding_dim": rope.dim} if rope.dim != size else {}
     interleaved, positions = int(rope.interleaved), layer.step.positions
     return layer.g.ms.RotaryEmbedding(x, positions, cos, sin, num_heads=heads, interleaved=interleaved, **partial)
+
+
+def gated(g: GraphBuilder, gate: Gate, x: Value, projected: Value, heads: int, size: int) -> Value:
+    """x [b, t, h · size] times the opening of each channel, or of each head; ``projected`` [b, t, h · size] or [b, t,
+    h]: the gate before its activation."""
+    opening = g.op.Neg(negative_softplus(g, projected)) if gate.softplus else g.op.Sigmoid(projected)
+    if gate.by == "channel":
+        return g.op.Mul(x, opening)
+    by_head = g.op.Reshape(x, g.axes(0, 0, heads, size))
+    return g.op.Reshape(g.op.Mul(by_head, g.op.Unsqueeze(opening, g.axes(-1))), g.axes(0, 0, heads * size))
+
+
+def head_norm(layer: LayerGraph, attention: Attention, name: str, x: Value) -> Value:
+    """x [b, t, heads · head_dim], queries (``q``) or keys (``k``), with their norm."""
+    g, qk_norm, head_dim, module = layer.g, attention.qk_norm, attention.head_dim, f"attn.{name}_norm"
+    assert qk_norm, "queries and keys have a norm"
+    if qk_norm.over == "all":
+        return layer.normalized(x, module, qk_norm.norm)
+    heads = {"q": attention.heads, "k": attention.kv_heads}[name]
+    split = g.op.Reshape(x, g.axes(0, 0, heads, head_dim))
+    if qk_norm.over == "head":
+        result = layer.normalized(split, module, qk_norm.norm)
+    else:
+        plain = norm_operator(g, qk_norm.norm, split, g.constant(np.ones(head_dim, np.float32)))
+        result = g.op.Mul(plain, layer.weight(f"{module}.weight"))
+        if bias := layer.params.bias(f"{layer.name}.{module}"):
+            result = g.op.Add(result, g.weight(bias))
+    return g.op.Reshape(result, g.axes(0, 0, heads * head_dim))
+
+
+def with_earlier(layer: LayerGraph, mixed: MixedAttention, query: Value, read: tuple[Value, Value]) -> Value:
+    """Mix what rotated queries [b, t, h · head_dim] read of an earlier layer's keys and values, and of their own."""
+    g = layer.g
+    by_head = g.axes(0, 0, mixed.heads, mixed.head_dim)
+    weight, bias = (layer.weight(f"mix.{name}") for name in ("weight", "bias"))
+    logit = total(g, g.op.Mul(g.op.Reshape(query, by_head), weight), mixed.head_dim)
+    gate = g.op.Sigmoid(g.op.Add(logit, g.op.Unsqueeze(bias, g.axes(-1))))
+    earlier, later = (g.op.Reshape(x, by_head) for x in read)
+    result = g.op.Add(later, g.op.Mul(gate, g.op.Sub(earlier, later)))
+    return g.op.Reshape(result, g.axes(0, 0, mixed.heads * mixed.head_dim))

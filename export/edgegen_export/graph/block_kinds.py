@@ -6,6 +6,8 @@ In the formulas ``attn`` is attention, the mixer of a layer that has one in its 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.layer_scale import LayerScale
@@ -14,7 +16,6 @@ from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV
 from edgegen_export.architecture.config import Block
 from edgegen_export.graph.block_residual import over_blocks
 from edgegen_export.graph.builder import Value
-from edgegen_export.graph.laurel import with_laurel
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.per_layer import of_part
@@ -132,3 +133,10 @@ BLOCKS: Mapping[Block, Callable[[LayerGraph, Stream], Stream]] = {
     "over_blocks_apart": over_blocks,
 }
 """The stream after a layer, of that before it."""
+
+
+def with_laurel(layer: LayerGraph, x: Value, residual: Value, attended: Value) -> Value:
+    """``(residual + attended + x + norm(right(left(x)))) / √2``, all [b, t, d]; x: what attention took."""
+    g, low = layer.g, layer.linear(x, "laurel.left")
+    learned = layer.normalized(layer.linear(low, "laurel.right"), "laurel.norm")
+    return g.op.Mul(g.op.Sum(residual, attended, x, learned), g.constant(np.array(2**-0.5, np.float32)))

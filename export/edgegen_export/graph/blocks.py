@@ -3,25 +3,27 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size, e width of the embedding, v vocabulary.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.block_residual import BlockResidual
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
+from edgegen_export.graph.activations import softcap
 from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
+from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.block_kinds import BLOCKS
 from edgegen_export.graph.block_residual import final_sum
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.pass_start import started
 from edgegen_export.graph.per_layer import of_part
-from edgegen_export.graph.repeated import of_layer
-from edgegen_export.graph.softcap import softcap
+from edgegen_export.graph.renamed import RenamedParameters
 from edgegen_export.graph.step_inputs import StepInputs
 from edgegen_export.graph.stream import Stream, added, norm, normalized
 
@@ -109,3 +111,47 @@ def head(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Val
     """The logits [b, t, v] of hidden [b, t, e]."""
     logits = linear(g, params.matrix("embed" if config.tied_head else "head"), hidden, params.bias("head"))
     return softcap(g, config.logit_softcap, logits) if config.logit_softcap else logits
+
+
+def started(layer: LayerGraph, start: PassStart, stream: Stream) -> Stream:
+    """The residual streams, each [b, t, d], that the first layer of the pass takes."""
+    g, params = layer.g, layer.params
+    x = norm(g, params, layer.config, stream, "pass_norm")[0] if start.normed else added(g, stream)
+    match start.second:
+        case None:
+            return Stream(x, others=stream.others)
+        case "copy":
+            return Stream(x, others=(x,))
+        case "begins":
+            offset = g.weight(params.vector("pass_offset.weight")) if start.offset else x
+            return Stream(g.op.Add(x, offset), others=(x,))
+        case "stays":
+            return Stream(x, stream.others[0], others=stream.others)
+        case "change":
+            return Stream(x, stream.others[0], others=(x,))
+
+
+def of_layer(params: Parameters, config: DecoderConfig, layer: int) -> Parameters:
+    """``params`` by the names of a layer, which may compute with another's."""
+    if config.layers[layer].repeats is None:
+        return params
+    own = frozenset(_own_names(config, layer))
+    return RenamedParameters(params, partial(_stored_name, f"layers.{layer}.", config.stored(layer), own))
+
+
+def _own_names(config: DecoderConfig, layer: int) -> Iterator[str]:
+    """Tensors and modules that a layer has itself: scales of its KV cache, those of its own components, its norms."""
+    own, hidden = config.layers[layer].own, config.hidden_size
+    yield from kv_scale_names(layer)
+    for one in own:
+        found = (one.matrices(hidden), one.kernels(hidden), one.numbers(hidden), one.norms(config.norm, hidden))
+        yield from (f"layers.{layer}.{name}" for names in found for name in names)
+    if own:
+        yield from (f"layers.{layer}.{name}" for name in LAYER_NORMS[config.block_of(layer)])
+
+
+def _stored_name(layer: str, stored: str, own: frozenset[str], name: str) -> str:
+    """``name``, where one that begins with ``layer`` means that of ``stored``, but for those of ``own``: every pass has
+    a KV cache, and scales, of its own."""
+    inside, module = name.removeprefix(layer), name.removesuffix(".weight")
+    return name if own & {name, module} or inside == name else f"{stored}{inside}"

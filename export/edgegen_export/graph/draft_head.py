@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import GraphContract, KVSpec
 from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.graph.activations import softcap
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, pick, rotary_tables, step_inputs
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.renamed import RenamedParameters
-from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.step_inputs import StepInputs
 from edgegen_export.graph.stream import Stream, added, normalized
 

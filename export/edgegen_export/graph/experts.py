@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from edgegen_export.architecture.components.experts import CHOICE_BIAS, EXPERT_SCALES, Experts, SwiGLU
 from edgegen_export.architecture.components.mlp import MLP
+from edgegen_export.graph.activations import softcap
 from edgegen_export.graph.builder import MICROSOFT, NONE, AttributeValue, GraphBuilder, Tensor, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.mlp import activation, feed_forward
 from edgegen_export.graph.parameters import BlockMatrix, FloatMatrix, Matrix
 from edgegen_export.graph.routing import FusedRouting, chosen_experts, fused_routing, normalizing_sum
-from edgegen_export.graph.softcap import softcap
 from edgegen_export.graph.stream import Stream, sublayer_output
 from edgegen_export.quantize.recipe import EIGHT_BITS
 

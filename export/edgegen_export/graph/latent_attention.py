@@ -5,9 +5,8 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, n = b · t
 """
 
 from edgegen_export.architecture.components.latent_attention import LatentAttention
-from edgegen_export.graph.attention import cached_attention, rotated
+from edgegen_export.graph.attention import cached_attention, gated, rotated
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.gate import gated
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import of_each_head
 from edgegen_export.graph.stream import Stream

@@ -20,13 +20,11 @@ from edgegen_export.architecture.components.relative_attention import (
     VALUE_CONV,
     RelativeAttention,
 )
-from edgegen_export.graph.attention import cached_attention
+from edgegen_export.graph.attention import cached_attention, gated, head_norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
-from edgegen_export.graph.gate import gated
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.parameters import FloatMatrix
-from edgegen_export.graph.qk_norm import head_norm
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.short_conv import convolved, shifted, with_last_tokens
 from edgegen_export.graph.stream import Stream, norm_of_groups

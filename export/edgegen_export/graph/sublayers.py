@@ -27,7 +27,6 @@ from edgegen_export.architecture.components.sublayer_convs import SublayerConvs
 from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.graph.attention import softmax_attention
 from edgegen_export.graph.builder import NONE, Value
-from edgegen_export.graph.channel_mix import channel_mix
 from edgegen_export.graph.differential_attention import differential_attention
 from edgegen_export.graph.experts import expert_mlp
 from edgegen_export.graph.gated_delta_net import gated_delta_net
@@ -43,7 +42,7 @@ from edgegen_export.graph.relative_attention import relative_attention
 from edgegen_export.graph.shared_block import shared_attention, shared_mlp
 from edgegen_export.graph.short_conv import convolved, short_conv
 from edgegen_export.graph.stream import Stream, both_added, sublayer_output
-from edgegen_export.graph.time_mix import time_mix
+from edgegen_export.graph.time_mix import channel_mix, time_mix
 
 MIXERS: dict[type[Mixer], Callable[[LayerGraph, Any, Value], Stream]] = {
     ShortConv: short_conv,

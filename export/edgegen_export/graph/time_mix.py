@@ -1,4 +1,4 @@
-"""RWKV-7's time mixing of a decoder graph, instead of attention, over two fixed states.
+"""RWKV-7's time mixing of a decoder graph, instead of attention, over two fixed states; and its channel mixing, an MLP.
 
 The recurrence is a stock ``Scan`` over the tokens, whose bits are the same however a text is cut; ``LinearAttention``
 cannot say it, since what a token removes, what decays and what it writes have a vector each.
@@ -10,14 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgegen.bundle.layer_state import FixedState
+from edgegen_export.architecture.components.channel_mix import ChannelMix
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba2 import split
+from edgegen_export.graph.mlp import feed_forward
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
-from edgegen_export.graph.token_shift import blend, change
 
 _TINY = 1e-24
 """Added to the square of a length that is divided by."""
@@ -119,3 +121,23 @@ def _of_length_one(g: GraphBuilder, x: Value, heads: int, size: int) -> Value:
     weight = g.constant(np.full(size, size**-0.5, np.float32))
     even = norm_operator(g, Norm("rms", _TINY / size), g.op.Reshape(x, g.axes(0, 0, heads, size)), weight)
     return g.op.Reshape(even, g.axes(0, 0, heads * size))
+
+
+def change(g: GraphBuilder, x: Value, state: FixedState) -> Value:
+    """``before - x`` of x [b, t, d] and the token before each; the state [b, 1, d] is x of the last token."""
+    shape = ["batch", *state.shape]
+    seen = g.op.Concat(g.input(state.past, "float32", shape), x, axis=1)
+    last = np.iinfo(np.int64).max
+    g.output(state.present, g.op.Slice(seen, g.axes(-1), g.axes(last), g.axes(1)), "float32", shape)
+    return g.op.Sub(g.op.Slice(seen, g.axes(0), g.axes(-1), g.axes(1)), x)
+
+
+def blend(layer: LayerGraph, x: Value, changed: Value, shift: str) -> Value:
+    """``x + changed · shift``, by channel."""
+    return layer.g.op.Add(x, layer.g.op.Mul(changed, layer.weight(shift)))
+
+
+def channel_mix(layer: LayerGraph, mlp: ChannelMix, x: Value, _residual: Value) -> Stream:
+    """The MLP of a blend of x [b, t, d] and the token before; the state [b, 1, d] is x of the last token."""
+    (state,) = layer.states(mlp)
+    return feed_forward(layer, mlp, blend(layer, x, change(layer.g, x, state), "mlp.shift"))
