@@ -27,11 +27,10 @@ from edgegen_export.calibration.moves import MOVES
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.companions import is_license_file
 from edgegen_export.checkpoint.weight_files import read_json_object
-from edgegen_export.embedding_defaults import embedding_defaults
 from edgegen_export.families import FAMILIES
 from edgegen_export.files.progress import COMPARING, ExportProgress, Silent, writing
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.generation_config import generation_config
+from edgegen_export.files.scratch_runner import scratch_runner
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.manifest_builder import (
     GENERATION_CONFIG,
@@ -45,6 +44,8 @@ from edgegen_export.manifest_builder import (
 )
 from edgegen_export.options import ExportOptions
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
+from edgegen_export.output.embedding_defaults import embedding_defaults
+from edgegen_export.output.generation_config import generation_config
 from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
 from edgegen_export.parity.extent import Extent
@@ -54,7 +55,6 @@ from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.preflight.preflight import Preflight, memory_here, needs
 from edgegen_export.quantization import Prepared, prepare
 from edgegen_export.quantize.recipe import ROUNDED
-from edgegen_export.scratch_runner import scratch_runner
 from edgegen_export.source.family_source import FamilyLoader
 from edgegen_export.source.model_source import DraftGraph, HiddenGraphs, ModelSource, SourceLoader
 from edgegen_export.source.optimum.model_source import TraceLoader

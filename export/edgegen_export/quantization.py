@@ -15,14 +15,7 @@ from edgegen.bundle.manifest import KVSpec, MatrixFormat, Quantization
 from edgegen.errors import UsageError
 from edgegen.system import retry_in_use, trim_memory
 from edgegen_export.calibration.moves import Moves
-from edgegen_export.calibration.text import (
-    SAMPLED,
-    Amount,
-    Boundaries,
-    CalibrationText,
-    read_text,
-    sample_text,
-)
+from edgegen_export.calibration.text import SAMPLED, Amount, Boundaries, CalibrationText, read_text, sample_text
 from edgegen_export.calibration.trial import none_known
 from edgegen_export.files.progress import FINGERPRINT, QUANTIZING, SAMPLING, SMOOTHING, ExportProgress
 from edgegen_export.files.scratch import Scratch
@@ -31,8 +24,8 @@ from edgegen_export.output.resume import ResumeFolder, fingerprint
 from edgegen_export.parity.sample_text import read_tokenizer
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
-from edgegen_export.self_sampling import sampling_runner
 from edgegen_export.source.model_source import ModelSource
+from edgegen_export.source.self_sampling import sampling_runner
 from edgegen_export.tensors.lazy import LazyTensor
 
 _TEXT = "text.npy"

@@ -22,7 +22,7 @@ from edgegen_export.calibration.text import Amount
 from edgegen_export.calibration.trial import Trial
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
-from edgegen_export.model_size import LARGE
+from edgegen_export.parity.extent import LARGE
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.tensors.lazy import LazyTensor
 

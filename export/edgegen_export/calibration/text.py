@@ -17,7 +17,7 @@ from edgegen.model.interfaces import Runner
 from edgegen.sampling.random_numbers import uniform
 from edgegen.system import read_regular_text
 from edgegen.tokenizer import Tokenizer
-from edgegen_export.model_size import LARGE, LARGER
+from edgegen_export.parity.extent import LARGE, LARGER
 
 SAMPLED = "sampled from the model"
 ROWS_TOGETHER = 32

@@ -16,8 +16,8 @@ from edgegen.graph.kernel_operators import SummingOrder
 from edgegen.model.ort_session import Binding, Buffer, OneSession
 from edgegen.system import retry_in_use, trim_memory
 from edgegen_export.files.scratch import Scratch
+from edgegen_export.files.scratch_runner import scratch_runner
 from edgegen_export.graph.decoder import state_name
-from edgegen_export.scratch_runner import scratch_runner
 
 _GRAPH = "states.onnx"
 

@@ -43,7 +43,7 @@ from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, build_draft_
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.model_size import LARGE
+from edgegen_export.parity.extent import LARGE
 from edgegen_export.quantize.recipe import CALIBRATED, EIGHT_BITS, ROUNDED, Scheme, of_ternary
 from edgegen_export.source.draft_checkpoint import BoundDraft, open_draft
 from edgegen_export.source.model_source import DraftGraph, HiddenGraphs, ModelFacts, Plan

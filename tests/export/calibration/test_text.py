@@ -12,7 +12,7 @@ from edgegen.errors import UsageError
 from edgegen.model.interfaces import Runner
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.calibration.text import OF_SMALL, Amount, Boundaries, read_text, sample_text
-from edgegen_export.model_size import LARGE
+from edgegen_export.parity.extent import LARGE
 from tests.runtime.models import byte_tokenizer
 
 LENGTH = OF_SMALL.length

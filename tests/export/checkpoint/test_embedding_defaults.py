@@ -12,8 +12,8 @@ from edgegen.cli.info import describe
 from edgegen.errors import CheckpointError, VerificationError
 from edgegen.llm import LLM
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.embedding_defaults import embedding_defaults
 from edgegen_export.options import ExportOptions
+from edgegen_export.output.embedding_defaults import embedding_defaults
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.gguf_bytes import write_llama
 from tests.export.checkpoint.layouts import write_gpt2

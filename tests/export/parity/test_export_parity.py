@@ -21,10 +21,9 @@ from edgegen_export.files.scratch import Scratch
 from edgegen_export.graph.decoder import build_states, kv_spec, rotary_tables
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import StoredParameters
-from edgegen_export.model_size import LARGE, LARGER
 from edgegen_export.options import ExportOptions
 from edgegen_export.parity.compare import OnStates, continuations, record_reference
-from edgegen_export.parity.extent import Extent
+from edgegen_export.parity.extent import LARGE, LARGER, Extent
 from edgegen_export.parity.layer_errors import layer_errors
 from edgegen_export.parity.plot import check_plot, plot_layers
 from edgegen_export.parity.sample_text import SAMPLE_TEXT

@@ -14,10 +14,10 @@ from edgegen.model.interfaces import Runner
 from edgegen.model.ort_session import OneSession
 from edgegen.system import retry_in_use, trim_memory
 from edgegen_export.files.scratch import Scratch
+from edgegen_export.files.scratch_runner import scratch_runner
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.output.bundle_writer import WeightsFile
 from edgegen_export.quantize.recipe import ROUNDED
-from edgegen_export.scratch_runner import scratch_runner
 from edgegen_export.source.model_source import ModelSource
 
 _GRAPH, _WEIGHTS = "sampled.onnx", "sampled.data"
