@@ -4,7 +4,7 @@ sublayers have norms after them, and experts are weighed by sigmoids and chosen 
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Gate, QKNorm
+from edgegen_export.architecture.components.attention import Gate
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
@@ -22,8 +22,7 @@ def read_afmoe(read: ConfigReader) -> DecoderConfig:
     count = config.num_layers
     windowed = read_layer_types(read, count, every(read.positive("global_attn_every_n_layers"), False, True, count))
     config = sliding(rotating(config, None, [not slides for slides in windowed]), read_window(read), windowed)
-    qk_norm = QKNorm(config.norm, over="head")
-    config = with_qk_norm(config, qk_norm).each_attention(lambda own: replace(own, gate=Gate("channel")))
+    config = with_qk_norm(config).each_attention(lambda own: replace(own, gate=Gate("channel")))
     scale = config.hidden_size**0.5 if read.flag("mup_enabled") else 1.0
     return _with_experts(read, replace(config, block="sandwich", embedding_multiplier=scale))
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
@@ -19,7 +18,7 @@ def read_apertus(read: ConfigReader) -> DecoderConfig:
         "output_vocab_size", (read.positive("vocab_size"),), "a head smaller than the embedding is not supported"
     )
     read.refuse("post_norm", (False,), "norms after attention and MLP are not known of this family")
-    return with_qk_norm(without_gate(config), QKNorm(config.norm, over="head"))
+    return with_qk_norm(without_gate(config))
 
 
 APERTUS = Architecture(

@@ -4,7 +4,6 @@ and experts after the first layers, routed as in DeepSeek-V3, with shared ones."
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
@@ -20,7 +19,7 @@ from edgegen_export.reading.tensor_names import named
 def read_sarvam_moe(read: ConfigReader) -> DecoderConfig:
     """``SarvamMoEConfig``."""
     config = read_llama(read, partial=True)
-    config = with_qk_norm(config, QKNorm(config.norm, over="head") if read.flag("use_qk_norm") else None)
+    config = with_qk_norm(config) if read.flag("use_qk_norm") else config
     sparse = behind_dense(read, "first_k_dense_replace", config.num_layers)
     return with_deepseek_experts(read, config, sparse, count_key="num_experts", shared_key="num_shared_experts")
 

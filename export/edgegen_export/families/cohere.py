@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
@@ -34,9 +33,8 @@ COHERE_DEFAULTS = {
 
 def read_cohere(read: ConfigReader) -> DecoderConfig:
     """``CohereConfig``."""
-    norm = Norm("layer", read.number("layer_norm_eps", least=0))
-    config = read_llama(read, norm=norm, interleaved=True)
-    config = with_qk_norm(config, QKNorm(norm, over="each_head") if read.flag("use_qk_norm") else None)
+    config = read_llama(read, norm=Norm("layer", read.number("layer_norm_eps", least=0)), interleaved=True)
+    config = with_qk_norm(config, "each_head") if read.flag("use_qk_norm") else config
     return replace(config, block="parallel", logit_multiplier=read.number("logit_scale"))
 
 

@@ -1,7 +1,6 @@
 """dots.llm1: Qwen3 with experts after the first layers, routed as in DeepSeek-V3, and shared ones."""
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import tensors
@@ -17,7 +16,7 @@ def read_dots1(read: ConfigReader) -> DecoderConfig:
     window, first = read_window(read), read.get("max_window_layers", int, 62)
     windowed = [window is not None and i >= first for i in range(config.num_layers)]
     config = sliding(config, window, read_layer_types(read, config.num_layers, windowed))
-    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
+    config = with_qk_norm(config)
     return with_deepseek_experts(read, config, behind_dense(read, "first_k_dense_replace", config.num_layers))
 
 

@@ -5,7 +5,6 @@ experts routed as in DeepSeek-V3 with shared ones."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
@@ -63,7 +62,7 @@ def read_exaone4(read: ConfigReader) -> DecoderConfig:
         windowed = read_window_pattern(read, count, period=4) if window else [False] * count
         read.ignore("sliding_window_pattern")
     config = rotating(config, None, [window is not None and not slides for slides in windowed])
-    config = with_qk_norm(replace(config, block="post_norm"), QKNorm(config.norm, over="head"))
+    config = with_qk_norm(replace(config, block="post_norm"))
     return sliding(config, window, windowed)
 
 

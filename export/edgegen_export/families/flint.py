@@ -4,7 +4,6 @@ attention has a window rotate, the others do not."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -23,7 +22,7 @@ def read_flint(read: ConfigReader) -> DecoderConfig:
     windowed = [not (i < 2 or i % 4 == 1 or i == last) for i in range(config.num_layers)]
     windowed = read_layer_types(read, config.num_layers, windowed)
     config = sliding(rotating(config, None, [not slides for slides in windowed]), read_window(read), windowed)
-    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
+    config = with_qk_norm(config)
     config = config.each_attention(lambda own: replace(own, sinks=True))
     shared = read.positive("shared_expert_intermediate_size")
     config = read_qwen_experts(read, config)

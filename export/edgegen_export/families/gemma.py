@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
@@ -80,7 +79,7 @@ def read_gemma3(read: ConfigReader) -> DecoderConfig:
         theta_key="rope_local_base_freq",
         layer_type="sliding_attention",
     )
-    config = with_qk_norm(rotating(config, local, windowed), QKNorm(config.norm, over="head"))
+    config = with_qk_norm(rotating(config, local, windowed))
     return sliding(config, read_window(read), windowed)
 
 

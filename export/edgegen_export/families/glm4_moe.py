@@ -2,7 +2,6 @@
 and shared ones."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -54,7 +53,7 @@ GLM4_MOE_DEFAULTS = {
 def read_glm4_moe(read: ConfigReader) -> DecoderConfig:
     """``Glm4MoeConfig``."""
     config = read_llama(read, partial=True)
-    config = with_qk_norm(config, QKNorm(config.norm, over="head") if read.flag("use_qk_norm") else None)
+    config = with_qk_norm(config) if read.flag("use_qk_norm") else config
     return with_deepseek_experts(read, config, behind_dense(read, "first_k_dense_replace", config.num_layers))
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
@@ -28,7 +27,7 @@ def read_hunyuan(read: ConfigReader) -> DecoderConfig:
         read.refuse(key, (usual,), f"only {usual!r} is known")
     read.ignore(*NOT_READ)
     read.agree("attention_head_dim", config.attention.head_dim, "head_dim")
-    return with_qk_norm(stretched(read, config), QKNorm(config.norm, over="head", after_rotation=True))
+    return with_qk_norm(stretched(read, config), after_rotation=True)
 
 
 def stretched(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:

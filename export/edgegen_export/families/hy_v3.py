@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -19,7 +18,7 @@ def read_hy_v3(read: ConfigReader) -> DecoderConfig:
     """``HYV3Config``."""
     config = read_llama(read)
     read.ignore("enable_moe_fp32_combine")  # how sums are rounded in half precision
-    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
+    config = with_qk_norm(config)
     sparse = read_mlp_types(read, config.num_layers, range(1, config.num_layers))
     if not sparse:
         without_experts(read, "num_shared_experts", "router_scaling_factor")

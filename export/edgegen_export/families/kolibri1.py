@@ -4,7 +4,6 @@ chosen by their logits with a bias of each and weighed by sigmoids, with a share
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -23,7 +22,7 @@ def read_kolibri1(read: ConfigReader) -> DecoderConfig:
     count = config.num_layers
     windowed = read_layer_types(read, count, [(i + 1) % 5 != 0 for i in range(count)])
     config = rotating(config, None, [window is not None and not slides for slides in windowed])
-    config = with_qk_norm(replace(config, block="sandwich"), QKNorm(config.norm, over="head"))
+    config = with_qk_norm(replace(config, block="sandwich"))
     config = with_experts(
         read, sliding(config, window, windowed), "num_experts", normalized=read.flag("norm_topk_prob"), width=width
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention, Gate, QKNorm
+from edgegen_export.architecture.components.attention import Attention, Gate
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -26,7 +26,7 @@ def read_laguna(read: ConfigReader) -> DecoderConfig:
     positions = read.positive("max_position_embeddings")
     local = read_rope(read, config.attention.head_dim, positions, layer_type="sliding_attention", partial=True)
     config = sliding(rotating(config, local, windowed), read_window(read), windowed)
-    config = with_qk_norm(_with_heads(read, config), QKNorm(config.norm, over="head"))
+    config = with_qk_norm(_with_heads(read, config))
     gate = _gate(read)
     config = config.each_attention(lambda own: replace(own, gate=gate))
     read.refuse("moe_apply_router_weight_on_input", (False,), "experts are weighed by what they give")

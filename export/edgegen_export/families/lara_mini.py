@@ -4,7 +4,6 @@ layer and one more that every token uses."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
@@ -31,7 +30,7 @@ def read_lara_mini(read: ConfigReader) -> DecoderConfig:
         read.problem("layer_types: at least one layer must have attention")
     windowed = [kind == "sliding_attention" for kind in kinds]
     config = sliding(rotating(config, None, [not slides for slides in windowed]), read_window(read), windowed)
-    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
+    config = with_qk_norm(config)
     net = qwen3_5.read_net(read, config)
     recurrent = chosen([kind == "linear_attention" for kind in kinds])
     config = config.each_layer(lambda own: replace(own, attention=None, mixer=net), recurrent)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import cast
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.short_conv import ShortConv
@@ -43,7 +42,7 @@ def read_lfm(read: ConfigReader, *, proportional: bool = False) -> DecoderConfig
     norm = Norm("rms", read.number("norm_eps", least=0))
     read.refuse("use_pos_enc", (True,), "attention without rotary positions is not supported")
     read.ignore("conv_bias")  # the checkpoint's tensors show it
-    return with_qk_norm(read_llama(read, norm=norm, proportional=proportional), QKNorm(norm, over="head"))
+    return with_qk_norm(read_llama(read, norm=norm, proportional=proportional))
 
 
 def with_convolutions(read: ConfigReader, config: DecoderConfig, which: Sequence[bool]) -> DecoderConfig:

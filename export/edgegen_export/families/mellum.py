@@ -1,12 +1,11 @@
 """Mellum 2: Qwen3 MoE whose layers with a window rotate in a way of their own."""
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen3_moe import tensors
-from edgegen_export.reading.experts import read_mlp_types, with_experts, without_experts
+from edgegen_export.families.qwen3_moe import read_qwen_experts, tensors
+from edgegen_export.reading.experts import read_mlp_types
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.rope import read_rope
@@ -20,13 +19,8 @@ def read_mellum(read: ConfigReader) -> DecoderConfig:
     positions = read.positive("max_position_embeddings")
     local = read_rope(read, config.attention.head_dim, positions, layer_type="sliding_attention")
     config = sliding(rotating(config, local, windowed), read_window(read), windowed)
-    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
-    sparse = read_mlp_types(read, config.num_layers, range(config.num_layers))
-    if not sparse:
-        without_experts(read)
-        return config
-    width, normalized = read.positive("moe_intermediate_size"), read.flag("norm_topk_prob")
-    return with_experts(read, config, "num_experts", normalized=normalized, width=width, layers=sparse)
+    config = with_qk_norm(config)
+    return read_qwen_experts(read, config, read_mlp_types(read, config.num_layers, range(config.num_layers)))
 
 
 MELLUM = Architecture(

@@ -4,7 +4,6 @@ sigmoids weigh and that are chosen with a bias of each."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -29,7 +28,7 @@ def read_minimax_m2(read: ConfigReader) -> DecoderConfig:
     read.refuse("qk_norm_type", ("per_layer",), "norms of q and k are over their whole width in this family")
     read.refuse("shared_intermediate_size", (0,), "no expert is shared in this family")
     read.refuse("attn_type_list", ([1] * config.num_layers,), "every layer has softmax attention in this family")
-    config = with_qk_norm(config, QKNorm(config.norm, over="all"))
+    config = with_qk_norm(config, "all")
     config = with_experts(read, config, "num_local_experts", normalized=True)
     return config.each_experts(lambda own: replace(own, routing=Routing("sigmoid", choice_bias=True)))
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -17,7 +16,7 @@ def read_nanochat(read: ConfigReader) -> DecoderConfig:
     """``NanoChatConfig``."""
     norm = Norm("rms", read.number("rms_norm_eps", least=0), weight=False)
     config = without_gate(read_llama(read, norm=norm))
-    config = with_qk_norm(config, QKNorm(norm, over="head", after_rotation=True))
+    config = with_qk_norm(config, after_rotation=True)
     return replace(config, embedding_norm=True, logit_softcap=read.limit("final_logit_softcapping"))
 
 

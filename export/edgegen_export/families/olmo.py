@@ -5,7 +5,6 @@ experts. FlexOlmo has the norms after its sublayers, as OLMo 2."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
@@ -29,7 +28,7 @@ def read_olmo(read: ConfigReader) -> DecoderConfig:
 def read_olmo2(read: ConfigReader) -> DecoderConfig:
     """``Olmo2Config``."""
     config = read_llama(read)
-    return with_qk_norm(replace(config, block="post_norm"), QKNorm(config.norm, over="all"))
+    return with_qk_norm(replace(config, block="post_norm"), "all")
 
 
 OLMO2_TENSORS = {
@@ -81,7 +80,7 @@ def read_olmoe(read: ConfigReader) -> DecoderConfig:
     """``OlmoeConfig``."""
     config = read_llama(read)
     read.refuse("clip_qkv", (), "queries and keys clamped after their norms are not supported")
-    config = with_qk_norm(config, QKNorm(config.norm, over="all"))
+    config = with_qk_norm(config, "all")
     return with_experts(read, config, "num_experts", normalized=read.flag("norm_topk_prob"))
 
 

@@ -1,7 +1,6 @@
 """Persimmon: partial RoPE, norms of q and k, QKV fused head by head, an MLP of squared ReLU."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
@@ -13,10 +12,9 @@ def read_persimmon(read: ConfigReader) -> DecoderConfig:
     """``PersimmonConfig``."""
     norm = layer_norm(read.number("layer_norm_eps", least=0))
     config = without_gate(read_llama(read, norm=norm, partial=True))
-    qk_norm = QKNorm(norm, over="head") if read.flag("qk_layernorm") else None
     if config.attention.kv_heads != config.attention.heads:
         read.problem("num_key_value_heads: every head has a key of its own in this family")
-    return with_qk_norm(config, qk_norm)
+    return with_qk_norm(config) if read.flag("qk_layernorm") else config
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

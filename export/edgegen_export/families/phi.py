@@ -4,7 +4,6 @@ fused projections and LongRoPE."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
@@ -17,9 +16,8 @@ from edgegen_export.reading.tensor_names import named
 def read_phi(read: ConfigReader) -> DecoderConfig:
     """``PhiConfig``."""
     norm = layer_norm(read.number("layer_norm_eps", least=0))
-    config = read_llama(read, norm=norm, partial=True)
-    qk_norm = QKNorm(norm, over="head") if read.flag("qk_layernorm") else None
-    return with_qk_norm(without_gate(replace(config, block="parallel")), qk_norm)
+    config = without_gate(replace(read_llama(read, norm=norm, partial=True), block="parallel"))
+    return with_qk_norm(config) if read.flag("qk_layernorm") else config
 
 
 def read_phi3(read: ConfigReader) -> DecoderConfig:

@@ -1,7 +1,6 @@
 """Qwen2 and Qwen2.5: Llama with QKV biases. Qwen3: Llama with QK norm."""
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
@@ -33,7 +32,7 @@ def read_qwen2(read: ConfigReader) -> DecoderConfig:
 def read_qwen3(read: ConfigReader) -> DecoderConfig:
     """``Qwen3Config``."""
     config = read_qwen2(read)
-    return with_qk_norm(config, QKNorm(config.norm, over="head"))
+    return with_qk_norm(config)
 
 
 QWEN2 = Architecture(

@@ -1,9 +1,9 @@
 """Qwen3 MoE: Qwen3 with a mixture of experts."""
 
+from collections.abc import Collection
 from types import MappingProxyType
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
@@ -20,14 +20,16 @@ def read_qwen3_moe(read: ConfigReader) -> DecoderConfig:
     read.ignore("max_window_layers")  # Qwen3's key, which these models' files have too
     used, window = read.flag("use_sliding_window"), read_window(read)
     config = sliding(config, window if used else None, [True] * config.num_layers)
-    config = with_qk_norm(config, QKNorm(config.norm, over="head"))
+    config = with_qk_norm(config)
 
     return read_qwen_experts(read, config)
 
 
-def read_qwen_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
-    """``config`` with experts in the layers that the file says."""
-    sparse = read_sparse_layers(read, config.num_layers)
+def read_qwen_experts(
+    read: ConfigReader, config: DecoderConfig, layers: Collection[int] | None = None
+) -> DecoderConfig:
+    """``config`` with experts in ``layers``, or else in those that the file says as Qwen's files do."""
+    sparse = read_sparse_layers(read, config.num_layers) if layers is None else layers
     if not sparse:
         without_experts(read)
         return config

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -19,7 +18,7 @@ def read_stablelm(read: ConfigReader) -> DecoderConfig:
     config = read_llama(read, norm=layer_norm(eps), partial=True)
     read.ignore("use_qkv_bias")
     config = replace(config, block="parallel" if read.flag("use_parallel_residual") else "sequential")
-    return with_qk_norm(config, QKNorm(Norm("layer", eps), over="each_head") if read.flag("qk_layernorm") else None)
+    return with_qk_norm(config, "each_head", Norm("layer", eps)) if read.flag("qk_layernorm") else config
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
-from edgegen_export.architecture.components.attention import QKNorm
+from edgegen_export.architecture.components.attention import QKNorm, Span
 from edgegen_export.architecture.components.mlp import Activation
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
@@ -33,9 +33,12 @@ def with_scale(config: DecoderConfig, scale: float) -> DecoderConfig:
     return config.each_attention(lambda own: replace(own, scale=scale))
 
 
-def with_qk_norm(config: DecoderConfig, norm: QKNorm | None) -> DecoderConfig:
-    """``config`` with ``norm`` of queries and keys in all attention."""
-    return config.each_attention(lambda own: replace(own, qk_norm=norm))
+def with_qk_norm(
+    config: DecoderConfig, over: Span = "head", norm: Norm | None = None, *, after_rotation: bool = False
+) -> DecoderConfig:
+    """``config`` with queries and keys normalized ``over`` a span in all attention: as all else is, or by ``norm``."""
+    qk_norm = QKNorm(norm or config.norm, over, after_rotation)
+    return config.each_attention(lambda own: replace(own, qk_norm=qk_norm))
 
 
 def without_gate(config: DecoderConfig) -> DecoderConfig:

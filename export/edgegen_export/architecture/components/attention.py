@@ -16,6 +16,9 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensor_layouts import Shape
 
+Span = Literal["head", "each_head", "all"]
+"""Of numbers that queries and keys are normalized over: :class:`QKNorm`."""
+
 
 @dataclass(frozen=True, slots=True)
 class QKNorm:
@@ -26,7 +29,7 @@ class QKNorm:
     """
 
     norm: Norm
-    over: Literal["head", "each_head", "all"]
+    over: Span
     after_rotation: bool = False
 
     def shape(self, heads: int, head_dim: int) -> Shape:

@@ -1,7 +1,6 @@
 """The language model of Qwen3-VL MoE: Qwen3 MoE, whose experts are stored in one tensor for each matrix."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import ExpertStack, Interleaved, Shape
@@ -16,7 +15,7 @@ def read_qwen3_vl_moe(read: ConfigReader) -> DecoderConfig:
     """``Qwen3VLMoeTextConfig``. Without pictures, its positions in three dimensions are one."""
     config = read_llama(read)
     read.refuse("norm_topk_prob", (True,), "the weights of the chosen experts must sum to one")
-    return read_qwen_experts(read, with_qk_norm(config, QKNorm(config.norm, over="head")))
+    return read_qwen_experts(read, with_qk_norm(config))
 
 
 def stacked_tensors(config: DecoderConfig, down: Shape) -> TensorMap:
