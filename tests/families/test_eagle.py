@@ -291,6 +291,11 @@ def test_a_draft_of_speculators_is_the_same(subject: Subject, tmp_path: Path) ->
     (draft / "config.json").write_text(json.dumps(_by_speculators(subject, "Qwen3ForCausalLM")), "utf-8")
     with pytest.raises(EdgegenError, match="is a draft of some/model, a Qwen3ForCausalLM, and the model is a Llama"):
         export(str(subject.model), tmp_path / "other", ExportOptions(scheme="fp32", draft_head=str(draft)))
+    unnamed = json.loads((subject.model / "config.json").read_text("utf-8"))
+    del unnamed["architectures"]  # as in a GGUF file: the class is the family's
+    loader = FamilyLoader(FAMILIES, None, None, Silent(), draft_head=str(draft))
+    with pytest.raises(EdgegenError, match="is a draft of some/model, a Qwen3ForCausalLM, and the model is a Llama"):
+        loader.check(unnamed)
 
 
 @pytest.mark.parametrize(

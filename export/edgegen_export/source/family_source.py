@@ -226,7 +226,7 @@ class FamilyLoader:
         read = whole.for_context(_context(whole, self._max_context))
         require_version(least_onnxruntime(read))
         if self._draft is not None:
-            self._draft.refuse_mismatch(whole, config)
+            self._draft.refuse_mismatch(whole, {"architectures": architecture.classes, **config})
         return architecture, read
 
     def decoder(self, config: Mapping[str, Any]) -> DecoderConfig:
