@@ -48,6 +48,16 @@ def partial_rotary(key: str, *, theta: str = "rope_theta") -> Rule:
     return rule
 
 
+WHOLE_HEADS: tuple[Rule, ...] = (grouped_heads, head_dim, full_rotary)
+PARTS_OF_HEADS: tuple[Rule, ...] = (grouped_heads, head_dim, partial_rotary("partial_rotary_factor"))
+"""Sizes of heads, which rotate whole or in part."""
+
+
+def qk_norm(read: MetadataReader) -> Entries:
+    """Whether queries and keys have norms."""
+    return {"use_qk_norm": read.has("blk.{i}.attn_q_norm.weight")}
+
+
 def rope_scaling(read: MetadataReader) -> Entries:
     """``rope_scaling`` as transformers has it: linear, yarn, longrope, llama3 or none."""
     kind = read.text("rope.scaling.type", "linear")

@@ -225,9 +225,7 @@ GPT_OSS = replace(
         for kind, theirs in (("weight", "gate_up_proj"), ("bias", "gate_up_proj_bias"))
     ),
     rules=(
-        rule.grouped_heads,
-        rule.head_dim,
-        rule.full_rotary,
+        *rule.WHOLE_HEADS,
         _untruncated,
         expert_counts("num_local_experts"),
         _gpt_oss_window,

@@ -51,18 +51,20 @@ def _scale(read: MetadataReader) -> float:
     return read.real("expert_weights_scale", 0.0) or 1.0  # 0 is nothing said
 
 
+def routing(read: MetadataReader) -> Entries:
+    """Groups that experts are chosen from, and how they are weighed."""
+    groups = read.integer("expert_group_count", 0, least=0) or 1
+    read.ignore("expert_group_used_count")  # of one group
+    return {
+        "n_group": groups,
+        "topk_group": read.integer("expert_group_used_count") if groups > 1 else 1,
+        "norm_topk_prob": read.flag("expert_weights_norm", False),
+        "routed_scaling_factor": _scale(read),
+    }
+
+
 def as_deepseek(count: str, shared: str) -> tuple[Rule, ...]:
     """Experts routed as in DeepSeek-V3, after layers that have none."""
-
-    def routing(read: MetadataReader) -> Entries:
-        groups = read.integer("expert_group_count", 0, least=0) or 1
-        read.ignore("expert_group_used_count")  # of one group
-        return {
-            "n_group": groups,
-            "topk_group": read.integer("expert_group_used_count") if groups > 1 else 1,
-            "norm_topk_prob": read.flag("expert_weights_norm", False),
-            "routed_scaling_factor": _scale(read),
-        }
 
     return counts_behind_dense(count, shared, "first_k_dense_replace"), _sigmoid, routing
 
@@ -86,10 +88,6 @@ NEXTN = DraftLayer(
     )
 )
 """The head of DeepSeek-V3 and GLM-4.5."""
-
-
-def _qk_norm(read: MetadataReader) -> Entries:
-    return {"use_qk_norm": read.has("blk.{i}.attn_q_norm.weight")}
 
 
 _SHARED_EXPERTS: Modules = {
@@ -133,13 +131,11 @@ GLM4MOE = replace(
         }
     ),
     rules=(
-        rule.grouped_heads,
-        rule.head_dim,
-        rule.partial_rotary("partial_rotary_factor"),
+        *rule.PARTS_OF_HEADS,
         rule.bias("attention_bias", "attn_q"),
         rule.text_only,
         *as_deepseek("n_routed_experts", "n_shared_experts"),
-        _qk_norm,
+        rule.qk_norm,
         without_drafts,
     ),
     draft=NEXTN,
@@ -175,12 +171,10 @@ BAILINGMOE2 = replace(
         {**TOP, "token_embd": "model.word_embeddings"},
     ),
     rules=(
-        rule.grouped_heads,
-        rule.head_dim,
-        rule.partial_rotary("partial_rotary_factor"),
+        *rule.PARTS_OF_HEADS,
         rule.bias("attention_bias", "attn_qkv"),
         *as_deepseek("num_experts", "num_shared_experts"),
-        _qk_norm,
+        rule.qk_norm,
         without_drafts,
     ),
     draft=DraftLayer(modules({**_NEXTN, "layer_output_norm": "final_layernorm"}, {})),
@@ -200,9 +194,7 @@ EXAONE_MOE = replace(
     model_type="exaone_moe",
     modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **_EXPERTS, "exp_probs_b": Parameter("mlp.e_score_correction")}),
     rules=(
-        rule.grouped_heads,
-        rule.head_dim,
-        rule.full_rotary,
+        *rule.WHOLE_HEADS,
         *as_deepseek("num_experts", "num_shared_experts"),
         _windows_of_exaone,
         without_drafts,
@@ -243,9 +235,7 @@ AFMOE = replace(
         }
     ),
     rules=(
-        rule.grouped_heads,
-        rule.head_dim,
-        rule.full_rotary,
+        *rule.WHOLE_HEADS,
         rule.sliding_layers(4),
         counts_behind_dense("num_experts", "num_shared_experts", "num_dense_layers"),
         _sigmoid,
@@ -273,9 +263,7 @@ MINIMAX_M2 = replace(
         }
     ),
     rules=(
-        rule.grouped_heads,
-        rule.head_dim,
-        rule.partial_rotary("partial_rotary_factor"),
+        *rule.PARTS_OF_HEADS,
         expert_counts("num_local_experts"),
         _sigmoid,
         _one_group,

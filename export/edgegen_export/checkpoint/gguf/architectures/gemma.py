@@ -17,7 +17,6 @@ from edgegen_export.checkpoint.gguf.layouts import Each, Heads, OnePlus, Paramet
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 _TOP: Modules = {**TOP, "output_norm": OnePlus("model.norm")}
-_RULES = (rule.grouped_heads, rule.head_dim, rule.full_rotary)
 _LAYER: Modules = {
     "attn_norm": OnePlus("input_layernorm"),
     **ATTENTION,
@@ -36,7 +35,7 @@ GEMMA = replace(
     LLAMA,
     model_type="gemma",
     modules=modules(_LAYER, _TOP),
-    rules=_RULES,
+    rules=rule.WHOLE_HEADS,
     constants={"hidden_activation": "gelu_pytorch_tanh"},
 )
 
@@ -50,7 +49,7 @@ GEMMA2 = replace(
     GEMMA,
     model_type="gemma2",
     modules=modules(_SANDWICH, _TOP),
-    rules=(*_RULES, rule.sliding_layers(2, 4096), rule.gemma_attention_scale(46), _softcaps),
+    rules=(*rule.WHOLE_HEADS, rule.sliding_layers(2, 4096), rule.gemma_attention_scale(46), _softcaps),
 )
 
 
@@ -62,7 +61,7 @@ GEMMA3 = replace(
     GEMMA2,
     model_type="gemma3_text",
     modules=modules({**_SANDWICH, **_QK_NORMS}, _TOP),
-    rules=(*_RULES, rule.sliding_layers(6), rule.gemma_attention_scale(62), _softcaps, _local_rope_theta),
+    rules=(*rule.WHOLE_HEADS, rule.sliding_layers(6), rule.gemma_attention_scale(62), _softcaps, _local_rope_theta),
 )
 
 
@@ -218,7 +217,7 @@ GEMMA3N = replace(
             "altup_unembd_proj": Each("model.altup_unembed_projections.{n}"),
         },
     ),
-    rules=(*_RULES, rule.sliding_layers(5), _local_rope_theta, _gemma3n),
+    rules=(*rule.WHOLE_HEADS, rule.sliding_layers(5), _local_rope_theta, _gemma3n),
 )
 
 GEMMA4 = replace(

@@ -184,10 +184,9 @@ MAMBA = GgufArchitecture(
     modules=modules({"attn_norm": "norm", **_mixer1("mixer")}, _RECURRENT_TOP, _BACKBONE),
     rules=(_without_attention, _mamba),
 )
-MAMBA2 = GgufArchitecture(
+MAMBA2 = replace(
+    MAMBA,
     model_type="mamba2",
-    integers=_RECURRENT_SIZES,
-    reals={RMS_NORM_EPS: "layer_norm_epsilon"},
     modules=modules({"attn_norm": "norm", **_mixer("mixer")}, _RECURRENT_TOP, _BACKBONE),
     rules=(
         _without_attention,
@@ -278,9 +277,7 @@ FALCON_H1 = replace(
         {**TOP, "output_norm": "model.final_layernorm"},
     ),
     rules=(
-        rule.grouped_heads,
-        rule.head_dim,
-        rule.full_rotary,
+        *rule.WHOLE_HEADS,
         _falcon_h1,
         _sizes(_MAMBA, head="mamba_d_head", all_heads="mamba_d_ssm"),
     ),
@@ -430,7 +427,7 @@ _NET_DRAFT = DraftLayer(
     },
     "mtp.layers.0.",
 )
-_NET_RULES = (rule.grouped_heads, rule.head_dim, rule.partial_rotary("partial_rotary_factor"), _delta_nets)
+_NET_RULES = (*rule.PARTS_OF_HEADS, _delta_nets)
 QWEN3NEXT = replace(
     QWEN2MOE,
     model_type="qwen3_next",

@@ -11,6 +11,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     NEXTN,
     as_deepseek,
     counts_behind_dense,
+    routing,
     without_drafts,
 )
 from edgegen_export.checkpoint.gguf.architectures.llama_like import GATED_MLP, LLAMA, NORMS
@@ -113,15 +114,7 @@ def _mistral4(read: MetadataReader) -> Entries:
     found = _deepseek_rope(read)
     scaling = {"rope_type": "default", **found.get("rope_scaling", {})}
     theta, beta = read.real("rope.freq_base", 10000.0), read.real("attention.temperature_scale", 0.0)
-    groups = read.integer("expert_group_count", 0, least=0) or 1
-    read.ignore("expert_group_used_count")  # of one group
-    return {
-        "rope_parameters": {**scaling, "rope_theta": theta, "llama_4_scaling_beta": beta},
-        "n_group": groups,
-        "topk_group": read.integer("expert_group_used_count") if groups > 1 else 1,
-        "norm_topk_prob": read.flag("expert_weights_norm", False),
-        "routed_scaling_factor": read.real("expert_weights_scale", 0.0) or 1.0,
-    }
+    return {"rope_parameters": {**scaling, "rope_theta": theta, "llama_4_scaling_beta": beta}, **routing(read)}
 
 
 def _mistral4_sizes(read: MetadataReader) -> Entries:

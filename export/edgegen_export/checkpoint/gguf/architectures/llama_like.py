@@ -49,7 +49,7 @@ QWEN3 = replace(
     QWEN2,
     model_type="qwen3",
     modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **GATED_MLP}),
-    rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _ATTENTION_BIAS),
+    rules=(*rule.WHOLE_HEADS, _ATTENTION_BIAS),
 )
 
 
@@ -80,7 +80,7 @@ HRM_TEXT = replace(
         {"token_embd": "model.embed_tokens", "hrm.z_l_init": Flat("model.z_L_init"), "output": "lm_head"},
         "model.{stack}.layers.{i}.",
     ),
-    rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _cycles),
+    rules=(*rule.WHOLE_HEADS, _cycles),
     stacks=("L_module", "H_module"),
 )
 
@@ -169,23 +169,19 @@ OLMO2 = replace(
 )
 
 
-def _query_key_norm(read: MetadataReader) -> Entries:
-    return {"use_qk_norm": read.has("blk.{i}.attn_q_norm.weight")}
-
-
 COMMAND_R = replace(
     LLAMA,
     model_type="cohere",
     reals={LAYER_NORM_EPS: "layer_norm_eps", "logit_scale": "logit_scale"},
     modules=modules({"attn_norm": "input_layernorm", **ATTENTION, **QK_NORMS, **GATED_MLP}),
-    rules=(*_RULES, _ATTENTION_BIAS, _query_key_norm),
+    rules=(*_RULES, _ATTENTION_BIAS, rule.qk_norm),
 )
 
 COHERE2 = replace(
     COMMAND_R,
     model_type="cohere2",
     modules=modules({"attn_norm": "input_layernorm", **ATTENTION, **GATED_MLP}),
-    rules=(rule.grouped_heads, rule.head_dim, rule.full_rotary, _ATTENTION_BIAS, rule.sliding_layers(4)),
+    rules=(*rule.WHOLE_HEADS, _ATTENTION_BIAS, rule.sliding_layers(4)),
 )
 
 

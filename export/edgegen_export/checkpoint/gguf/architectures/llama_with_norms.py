@@ -32,7 +32,7 @@ ERNIE4_5 = replace(
     LLAMA,
     model_type="ernie4_5",
     modules=modules({**NORMS, **ATTENTION, **GATED_MLP}),
-    rules=(*_HEADS, rule.full_rotary, rule.bias("use_bias", "attn_q")),
+    rules=(*rule.WHOLE_HEADS, rule.bias("use_bias", "attn_q")),
 )
 
 HUNYUAN_DENSE = replace(
@@ -57,7 +57,7 @@ def _exaone4(read: MetadataReader) -> Entries:
     return {"sliding_window": None, "layer_types": ["full_attention"] * read.layers}
 
 
-EXAONE4 = replace(OLMO2, model_type="exaone4", rules=(*_HEADS, rule.full_rotary, _exaone4))
+EXAONE4 = replace(OLMO2, model_type="exaone4", rules=(*rule.WHOLE_HEADS, _exaone4))
 
 
 def _attention_bias(read: MetadataReader) -> Entries:

@@ -5,17 +5,16 @@ from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, TOP, GgufArchitecture, Modules, modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA, NORMS
-from edgegen_export.checkpoint.gguf.layouts import OnePlus, RotaryPairs
+from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA, NORMS, PAIRED
+from edgegen_export.checkpoint.gguf.layouts import OnePlus
 
 _MLP: Modules = {"ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-_PAIRED: Modules = {"attn_q": RotaryPairs("self_attn.q_proj"), "attn_k": RotaryPairs("self_attn.k_proj")}
 _BIASES = (rule.bias("attention_bias", "attn_q"), rule.bias("mlp_bias", "ffn_up"))
 
 ARCEE = replace(
     LLAMA,
     model_type="arcee",
-    modules=modules({**NORMS, **ATTENTION, **_PAIRED, **_MLP}),
+    modules=modules({**NORMS, **ATTENTION, **PAIRED, **_MLP}),
 )
 NEMOTRON = replace(
     LLAMA,
