@@ -15,7 +15,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     QK_NORMS,
     QWEN3,
 )
-from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import ERNIE4_5, HUNYUAN_DENSE
+from edgegen_export.checkpoint.gguf.architectures.llama_variants import ERNIE4_5, HUNYUAN_DENSE
 from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
 from edgegen_export.checkpoint.gguf.layouts import Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader

@@ -7,7 +7,7 @@ from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import GgufArchitecture
 from edgegen_export.checkpoint.gguf.architectures.experts import QWEN3MOE
 from edgegen_export.checkpoint.gguf.architectures.llama_like import LLAMA, QWEN2, QWEN3
-from edgegen_export.checkpoint.gguf.architectures.llama_with_norms import HUNYUAN_DENSE
+from edgegen_export.checkpoint.gguf.architectures.llama_variants import HUNYUAN_DENSE
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 

@@ -1,13 +1,30 @@
-"""Families of 2025: Llama with norms, rotations and windows of their own, and xIELU's numbers in the metadata."""
+"""Llama with norms, rotations and windows of their own; Phi; and MLPs without a gate that square their ReLU, or have
+xIELU's numbers in the metadata."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import PREFIX, GgufArchitecture, Modules, Vectors, modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA, NORMS, OLMO2, QWEN3
+from edgegen_export.checkpoint.gguf.architecture import (
+    LAYER_NORM_EPS,
+    PREFIX,
+    TOP,
+    GgufArchitecture,
+    Modules,
+    Vectors,
+    modules,
+)
+from edgegen_export.checkpoint.gguf.architectures.llama_like import (
+    ATTENTION,
+    GATED_MLP,
+    LLAMA,
+    NORMS,
+    OLMO2,
+    PAIRED,
+    QWEN3,
+)
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Fused, RotaryHalves
+from edgegen_export.checkpoint.gguf.layouts import Fused, OnePlus, RotaryHalves
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 _HEADS = (rule.grouped_heads, rule.head_dim)
@@ -141,13 +158,91 @@ SEED_OSS = replace(
     ),
 )
 
+_RULES = (rule.grouped_heads, rule.partial_rotary("partial_rotary_factor"))
+
+PHI2 = replace(
+    LLAMA,
+    model_type="phi",
+    reals={LAYER_NORM_EPS: "layer_norm_eps"},
+    modules=modules(
+        {
+            "attn_norm": "input_layernorm",
+            **ATTENTION,
+            "attn_qkv": Fused("self_attn.{part}_proj"),  # of older conversions
+            "attn_output": "self_attn.dense",
+            "ffn_up": "mlp.fc1",
+            "ffn_down": "mlp.fc2",
+        },
+        {**TOP, "output_norm": "model.final_layernorm"},
+    ),
+    rules=_RULES,
+)
+
+
+def _phi3(read: MetadataReader) -> Entries:
+    original = read.integer("rope.scaling.original_context_length", 0, least=0)
+    entries = {"original_max_position_embeddings": original} if original else {}
+    return {"sliding_window": read.integer("attention.sliding_window", 0, least=0) or None, **entries}
+
+
+PHI3 = replace(
+    LLAMA,
+    model_type="phi3",
+    modules=modules(
+        {
+            **NORMS,
+            "attn_qkv": "self_attn.qkv_proj",
+            "attn_output": "self_attn.o_proj",
+            "ffn_up": "mlp.gate_up_proj",
+            "ffn_down": "mlp.down_proj",
+        }
+    ),
+    rules=(*_RULES, _phi3),
+)
+
+_MLP: Modules = {"ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+_BIASES = (rule.bias("attention_bias", "attn_q"), rule.bias("mlp_bias", "ffn_up"))
+
+ARCEE = replace(
+    LLAMA,
+    model_type="arcee",
+    modules=modules({**NORMS, **ATTENTION, **PAIRED, **_MLP}),
+)
+NEMOTRON = replace(
+    LLAMA,
+    model_type="nemotron",
+    reals={LAYER_NORM_EPS: "norm_eps"},
+    modules=modules(
+        {
+            "attn_norm": OnePlus("input_layernorm"),
+            "ffn_norm": OnePlus("post_attention_layernorm"),
+            **ATTENTION,
+            **_MLP,
+        },
+        {**TOP, "output_norm": OnePlus("model.norm")},
+    ),
+    rules=(rule.grouped_heads, rule.head_dim_if_own, rule.partial_rotary("partial_rotary_factor"), *_BIASES),
+)
+JAIS2 = replace(
+    LLAMA,
+    model_type="jais2",
+    reals={LAYER_NORM_EPS: "layer_norm_eps"},
+    modules=modules({**NORMS, **ATTENTION, **_MLP}),
+    rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary),
+)
+
 BY_NAME: Mapping[str, GgufArchitecture] = {
     "apertus": APERTUS,
+    "arcee": ARCEE,
     "chatglm": CHATGLM,
     "ernie4_5": ERNIE4_5,
     "exaone4": EXAONE4,
     "glm4": GLM4,
     "hunyuan-dense": HUNYUAN_DENSE,
+    "jais2": JAIS2,
     "mistral3": MISTRAL3,
+    "nemotron": NEMOTRON,
+    "phi2": PHI2,
+    "phi3": PHI3,
     "seed_oss": SEED_OSS,
 }
