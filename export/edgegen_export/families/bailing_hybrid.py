@@ -12,7 +12,7 @@ from edgegen_export.families.glm4_moe import DRAFTS
 from edgegen_export.families.kimi_linear import KIMI_ALIASES, delta_tensors, sound_net, with_delta_attention
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
 from edgegen_export.families.qwen3_5 import NET_KINDS
-from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
+from edgegen_export.families.qwen_moe import qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
 from edgegen_export.reading.rope import rope_key
 from edgegen_export.reading.tensor_names import named

@@ -10,7 +10,7 @@ from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.glm4_moe import DRAFTS, GLM4_MOE_DEFAULTS
 from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
-from edgegen_export.families.qwen3_moe import qwen_mlp_tensors
+from edgegen_export.families.qwen_moe import qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import named

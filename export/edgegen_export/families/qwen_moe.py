@@ -1,6 +1,8 @@
-"""Qwen3 MoE: Qwen3 with a mixture of experts."""
+"""Qwen3 MoE: Qwen3 with a mixture of experts. Qwen2 MoE (Qwen 1.5 MoE): Qwen2 with experts, and one more that every
+token uses."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from types import MappingProxyType
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
@@ -9,7 +11,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import QWEN_DEFAULTS
 from edgegen_export.reading.experts import by_layer, expert_tensors, read_sparse_layers, with_experts, without_experts
-from edgegen_export.reading.layer_types import read_window, sliding
+from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
 
@@ -72,4 +74,51 @@ QWEN3_MOE = Architecture(
         "num_experts_per_tok": 8,
     },
     aliases={"num_local_experts": "num_experts"},  # as transformers 5 writes it
+)
+
+
+UNGATED: TensorMap = {
+    f"layers.{{i}}.shared.{x}.weight": f"layers.{{i}}.mlp.shared_expert.{x}_proj.weight" for x in ("gate", "up", "down")
+}
+"""A shared expert without a gate of its own."""
+SHARED: TensorMap = {**UNGATED, "layers.{i}.shared_gate.weight": "layers.{i}.mlp.shared_expert_gate.weight"}
+
+
+def read_qwen2_moe(read: ConfigReader) -> DecoderConfig:
+    """``Qwen2MoeConfig``."""
+    config = read_llama(read)
+    read.ignore("qkv_bias", "max_window_layers", "sliding_window")
+    # transformers 4 and 5 take different layers.
+    read.refuse("use_sliding_window", (False,), "which layers have a sliding window is not settled")
+    if any(read_layer_types(read, config.num_layers, [])):
+        read.problem("layer_types: sliding windows are not supported in this family")
+    config = read_qwen_experts(read, config)
+    shared = read.positive("shared_expert_intermediate_size")
+    return config.each_experts(lambda own: replace(own, shared_width=shared, shared_gated=True))
+
+
+def _qwen2_moe_tensors(config: DecoderConfig) -> TensorMap:
+    return {**BESIDE_MLP, **qwen_mlp_tensors(config, SHARED)}
+
+
+QWEN2_MOE = Architecture(
+    model_types=("qwen2_moe",),
+    classes=("Qwen2MoeForCausalLM",),
+    read=read_qwen2_moe,
+    tensors=_qwen2_moe_tensors,
+    defaults={
+        **QWEN_DEFAULTS,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "decoder_sparse_step": 1,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "norm_topk_prob": False,
+    },
+    aliases={"num_local_experts": "num_experts"},
 )
