@@ -18,6 +18,7 @@ from edgegen.bundle.manifest import (
 )
 from edgegen.model.ort_session import version_numbers
 from edgegen_export.checkpoint import Checkpoint
+from edgegen_export.graph.draft_head import HIDDEN_INPUT
 from edgegen_export.output.bundle_writer import BundleWriter
 from edgegen_export.quantization import Prepared
 from edgegen_export.source.model_source import DraftGraph, ModelFacts
@@ -70,7 +71,7 @@ def build_manifest(
 
 
 def _of_head(variant: GraphVariant, draft: DraftGraph, writer: BundleWriter) -> GraphVariant:
-    head = replace(variant, name="mtp", prefill=MTP, decode=MTP, rotary=draft.rotary, hidden_input=draft.hidden_input)
+    head = replace(variant, name="mtp", prefill=MTP, decode=MTP, rotary=draft.rotary, hidden_input=HIDDEN_INPUT)
     if not draft.model_layers:
         return head
     return replace(head, model_cache=ModelCache(draft.model_layers, MTP_INT8 if MTP_INT8 in writer.files else None))

@@ -1,5 +1,6 @@
 """BaseNames: what a family calls the modules that an adapter changes in a way of their own."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,10 @@ class BaseNames:
     def bare(self, name: str) -> str:
         """``name`` without its prefix."""
         return without_prefix(name, self.prefixes)
+
+    def is_inputs_first(self, module: str) -> bool:
+        """Whether the family stores the weight of ``module`` as [in, out]."""
+        return re.sub(r"\.\d+\.", ".{i}.", self.bare(module)) in self.inputs_first
 
 
 def without_prefix(name: str, prefixes: Sequence[str]) -> str:

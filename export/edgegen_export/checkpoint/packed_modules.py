@@ -78,7 +78,7 @@ def unpacked(checkpoint: Checkpoint, names: BaseNames, warn: Callable[[str], Non
             problems += parts
             continue
         matrix = PackedMatrix(parts, name=f"{module}.qweight")
-        weights[f"{module}.weight"] = matrix.transposed() if _is_inputs_first(module, names) else matrix
+        weights[f"{module}.weight"] = matrix.transposed() if names.is_inputs_first(module) else matrix
     _refuse(problems)
     consumed = {f"{module}.{part}" for module in modules for part in packing.parts} | _idle_biases(tensors, modules)
     rest = {name: tensor for name, tensor in tensors.items() if name not in consumed}
@@ -89,11 +89,6 @@ def _refuse(problems: list[str]) -> None:
     if problems:
         listed = problems[:_SHOWN] + [f"and {len(problems) - _SHOWN} more"] * (len(problems) > _SHOWN)
         raise TensorError(f"the checkpoint's quantized matrices do not fit its config.json: {one_or_list(listed)}")
-
-
-def _is_inputs_first(module: str, names: BaseNames) -> bool:
-    """Whether the family stores the module's weight as [in, out]; packed, all are alike."""
-    return re.sub(r"\.\d+\.", ".{i}.", names.bare(module)) in names.inputs_first
 
 
 def _parts(tensors: Mapping[str, LazyTensor], module: str, packing: Packing) -> PackedParts | list[str]:

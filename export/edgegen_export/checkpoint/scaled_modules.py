@@ -77,8 +77,7 @@ def dequantized(
         if isinstance(made, str | list):
             problems += [made] if isinstance(made, str) else made
             continue
-        inputs_first = re.sub(r"\.\d+\.", ".{i}.", names.bare(module)) in names.inputs_first
-        rest[weight] = made.transposed() if inputs_first else made
+        rest[weight] = made.transposed() if names.is_inputs_first(module) else made
     if (unused or formats.unused) and not problems:
         warn(_not_used(unused, formats))
     return rest, problems

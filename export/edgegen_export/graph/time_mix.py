@@ -19,6 +19,7 @@ from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba2 import split
 from edgegen_export.graph.mlp import feed_forward
 from edgegen_export.graph.reductions import total
+from edgegen_export.graph.short_conv import with_last_tokens
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 
 _TINY = 1e-24
@@ -125,10 +126,7 @@ def _of_length_one(g: GraphBuilder, x: Value, heads: int, size: int) -> Value:
 
 def change(g: GraphBuilder, x: Value, state: FixedState) -> Value:
     """``before - x`` of x [b, t, d] and the token before each; the state [b, 1, d] is x of the last token."""
-    shape = ["batch", *state.shape]
-    seen = g.op.Concat(g.input(state.past, "float32", shape), x, axis=1)
-    last = np.iinfo(np.int64).max
-    g.output(state.present, g.op.Slice(seen, g.axes(-1), g.axes(last), g.axes(1)), "float32", shape)
+    seen = with_last_tokens(g, x, state)
     return g.op.Sub(g.op.Slice(seen, g.axes(0), g.axes(-1), g.axes(1)), x)
 
 

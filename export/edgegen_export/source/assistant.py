@@ -28,7 +28,6 @@ from edgegen_export.files.progress import ExportProgress
 from edgegen_export.graph.builder import GraphBuilder
 from edgegen_export.graph.cache_head import build_cache_head, cache_head_name, cache_read
 from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, build_with_hidden, kv_spec, rotary_tables
-from edgegen_export.graph.draft_head import HIDDEN_INPUT
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.quantize.recipe import EIGHT_BITS
@@ -77,7 +76,6 @@ class BoundAssistant:
             return build_cache_head(config, self.own, self.model, params, over, self.ordering)
 
         return DraftGraph(
-            hidden_input=HIDDEN_INPUT,
             output=HiddenStates(HIDDEN_STATES, self.own.backbone),
             kv=kv,
             rotary=tuple(rotary_tables(config).values()),

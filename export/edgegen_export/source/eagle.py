@@ -18,7 +18,6 @@ from edgegen_export.checkpoint import Checkpoint, unpacked
 from edgegen_export.families.drafts.eagle3 import EAGLE3, EagleDraft, read_eagle3
 from edgegen_export.files.progress import ExportProgress
 from edgegen_export.graph.decoder import HIDDEN_STATES, build_with_fused, kv_spec, rotary_tables
-from edgegen_export.graph.draft_head import HIDDEN_INPUT
 from edgegen_export.graph.eagle_head import build_eagle_head, eagle_name
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.quantize.recipe import EIGHT_BITS
@@ -57,7 +56,6 @@ class BoundEagle:
         if 0 < recipe.linear.bits < EIGHT_BITS.bits:
             exceptions = {eagle_name(fused_name(one)): EIGHT_BITS for one in matrices_around(config)}
         return DraftGraph(
-            hidden_input=HIDDEN_INPUT,
             output=HiddenStates(HIDDEN_STATES, config.hidden_size),
             kv=kv,
             rotary=tuple(rotary_tables(config).values()),

@@ -39,7 +39,7 @@ from edgegen_export.graph.decoder import (
     kv_spec,
     rotary_tables,
 )
-from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, build_draft_head, stored_name
+from edgegen_export.graph.draft_head import CUT_HEAD, build_draft_head, stored_name
 from edgegen_export.graph.fused import fused_name
 from edgegen_export.graph.layerwise_model import LayerwiseModel
 from edgegen_export.graph.parameters import Parameters
@@ -134,7 +134,6 @@ class FamilySource:
                 map(fused_name, expert_matrices(config)), replace(recipe.linear, symmetric=True)
             )
         return DraftGraph(
-            hidden_input=HIDDEN_INPUT,
             output=HiddenStates(HIDDEN_STATES, config.hidden_size),
             kv=kv,
             rotary=tuple(rotary_tables(config).values()),

@@ -80,13 +80,12 @@ class HiddenGraphs:
 class DraftGraph:
     """The graph of a multi-token prediction head.
 
-    ``hidden_input``, ``output``: its input and its output of hidden states; ``kv``: its own KV cache; ``tensors``: what
+    ``output``: its output of hidden states; ``kv``: its own KV cache; ``tensors``: what
     it uses beside the model's, by our names; ``exceptions``: how those of its matrices are stored that are not as those
     of the model's layers. ``model_layers``: of each layer of ``kv``, the model's whose KV cache it is, where it has
     none of its own; ``build_int8``: the graph over an int8 one, then.
     """
 
-    hidden_input: str
     output: HiddenStates
     kv: KVSpec
     rotary: tuple[RotaryTable, ...]

@@ -5,7 +5,6 @@ of its own: what the adapted model computed when it was trained. (PEFT's ``merge
 either to the one tensor that both use.)
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -203,8 +202,7 @@ class _Merge:
                 f"{update.module}: lora_A has rank {a.shape[0]}, lora_B {b.shape[1]}, adapter_config.json says {rank}"
             )
             return None
-        inputs_first = re.sub(r"\.\d+\.", ".{i}.", self._names.bare(name)) in self._names.inputs_first
-        if e_a is not None or (inputs_first and weight.shape == (a.shape[1], b.shape[0])):
+        if e_a is not None or (self._names.is_inputs_first(name) and weight.shape == (a.shape[1], b.shape[0])):
             return a.transposed(), b.transposed()
         return b, a
 
