@@ -28,7 +28,7 @@ def first_streams(g: GraphBuilder, params: Parameters, config: DecoderConfig, al
     made = g.op.Reshape(linear(g, params.matrix(*altup.first), x), g.axes(0, 0, others, size))
     wanted = g.op.Unsqueeze(_magnitude(g, x, size), g.axes(2))
     flat = g.op.Reshape(_with_magnitude(g, made, wanted, size), g.axes(0, 0, others * size))
-    return (x, *g.node("Split", [flat], others, attributes={"axis": 2, "num_outputs": others}))
+    return (x, *g.parts(flat, others))
 
 
 def merged(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, streams: Streams) -> Value:
@@ -44,7 +44,7 @@ def predicted(layer: LayerGraph, altup: AltUp, streams: Streams) -> Streams:
     """The streams as the layer predicts them."""
     g, count = layer.g, altup.streams
     coefficients = _coefficients(layer, altup, streams[altup.active], "predict", count * count)
-    of_pairs = g.node("Split", [coefficients], count * count, attributes={"axis": 2, "num_outputs": count * count})
+    of_pairs = g.parts(coefficients, count * count)
 
     def predict(j: int) -> Value:
         own = of_pairs[j * count : (j + 1) * count]
@@ -58,7 +58,7 @@ def corrected(layer: LayerGraph, altup: AltUp, streams: Streams, made: Value) ->
     g, count = layer.g, altup.streams
     coefficients = _coefficients(layer, altup, made, "correct", count)
     coefficients = g.op.Add(coefficients, g.constant(np.array(1, np.float32)))
-    of_each = g.node("Split", [coefficients], count, attributes={"axis": 2, "num_outputs": count})
+    of_each = g.parts(coefficients, count)
     news = g.op.Sub(made, streams[altup.active])
     return tuple(g.op.Add(x, g.op.Mul(news, each)) for x, each in zip(streams, of_each, strict=True))
 

@@ -42,8 +42,7 @@ def attended(layer: LayerGraph, attention: Attention, packed: Value, read: Readi
     the KV cache, where that is not by :func:`cached_attention` alone."""
     g, opening = layer.g, NONE
     for (channels,) in attention.gates.values():
-        widths = g.axes(sum(_widths(attention)), channels)
-        packed, opening = g.node("Split", [packed, widths], 2, attributes={"axis": 2})
+        packed, opening = g.split(packed, sum(_widths(attention)), channels)
     if attention.clip is not None:
         limit = np.array(attention.clip, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
@@ -150,7 +149,7 @@ def _prepared(layer: LayerGraph, attention: Attention, packed: Value) -> tuple[V
     if attention.source is not None:
         return _scaled(layer, attention, _turned(layer, attention, "q", packed)), *layer.step.kept[attention.source]
     g, widths = layer.g, _widths(attention)
-    query, key, *others = g.node("Split", [packed, g.axes(*widths)], len(widths), attributes={"axis": 2})
+    query, key, *others = g.split(packed, *widths)
     value = others[0] if others else key
     if attention.value_norm:
         value = norm_of_groups(g, replace(layer.config.norm, kind="rms"), value, attention.kv_heads, attention.head_dim)

@@ -89,14 +89,12 @@ def _attended(
         return (seen[0],) * count
     matrix = FloatMatrix(params.vector(queries), count, hidden)
     scores = g.op.Concat(*(g.op.Unsqueeze(linear(g, matrix, each), g.axes(3)) for each in seen), axis=3)
-    shares = g.node(
-        "Split", [g.op.Softmax(scores, axis=3)], len(seen), attributes={"axis": 3, "num_outputs": len(seen)}
-    )
+    shares = g.parts(g.op.Softmax(scores, axis=3), len(seen), axis=3)
     if count == 1:
         flat = [g.op.Squeeze(share, g.axes(3)) for share in shares]
         return (g.op.Sum(*(g.op.Mul(x, share) for x, share in zip(seen, flat, strict=True))),)
     both = (g.op.Mul(g.op.Unsqueeze(x, g.axes(2)), share) for x, share in zip(seen, shares, strict=True))
-    found = g.node("Split", [g.op.Sum(*both)], count, attributes={"axis": 2, "num_outputs": count})
+    found = g.parts(g.op.Sum(*both), count)
     return tuple(g.op.Squeeze(each, g.axes(2)) for each in found)
 
 
@@ -112,5 +110,5 @@ def _with_message(layer: LayerGraph, hearer: str, x: Value, message: Value) -> V
     both = g.op.Concat(_even(g, config, x, plain), _even(g, config, message, plain), axis=2)
     low = layer.linear(both, f"{module}.down")
     opening = g.op.Tanh(layer.linear(low, f"{module}.forget", f"{module}.gain"))
-    forget, gain = g.node("Split", [opening], 2, attributes={"axis": 2, "num_outputs": 2})
+    forget, gain = g.parts(opening, 2)
     return g.op.Add(g.op.Sub(x, g.op.Mul(forget, x)), g.op.Mul(gain, message))

@@ -167,6 +167,14 @@ class GraphBuilder:
         self._nodes.append(node)
         return tuple(outputs)
 
+    def split(self, x: Value, *sizes: int) -> tuple[Value, ...]:
+        """Parts of ``x`` [b, t, c], of ``sizes`` channels each."""
+        return self.node("Split", [x, self.axes(*sizes)], len(sizes), attributes={"axis": 2})
+
+    def parts(self, x: Value, count: int, *, axis: int = 2) -> tuple[Value, ...]:
+        """Parts of ``x``, all of the same size."""
+        return self.node("Split", [x], count, attributes={"axis": axis, "num_outputs": count})
+
     def function(
         self,
         name: str,

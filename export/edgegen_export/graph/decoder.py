@@ -213,7 +213,7 @@ def _split(
         if last - first < config.num_layers:
             parts = g.op.Slice(parts, g.axes(first * width), g.axes(last * width), g.axes(2))
         parts = pick(g, parts, wanted) if wanted else parts
-        split = g.node("Split", [parts], last - first, attributes={"axis": 2, "num_outputs": last - first})
+        split = g.parts(parts, last - first)
     return dict(zip(range(first, last), split, strict=True))
 
 

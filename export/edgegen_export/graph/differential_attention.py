@@ -37,7 +37,7 @@ def _difference(layer: LayerGraph, attention: DifferentialAttention, read: Value
     """Combine the results of both queries of each pair, [b, t, h · 2 s], to [b, t, h · s]."""
     g, pairs = layer.g, attention.heads // 2
     split = g.op.Reshape(read, g.axes(0, 0, pairs, 2, attention.head_dim))
-    first, second = g.node("Split", [split], 2, attributes={"axis": 3, "num_outputs": 2})
+    first, second = g.parts(split, 2, axis=3)
     less = g.op.Sub(first, g.op.Mul(second, layer.weight("attn.rate")))
     normed = layer.normalized(less, "attn.pair_norm", attention.pair_norm)
     return g.op.Reshape(normed, g.axes(0, 0, pairs * attention.head_dim))

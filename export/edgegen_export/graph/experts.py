@@ -153,7 +153,7 @@ def _sorted_experts(layer: LayerGraph, experts: Experts, x: Value, chosen: Chose
 
     wide = product(g.op.Gather(g.op.Reshape(x, g.axes(-1, width)), tokens, axis=0), lambda both: both[0])
     if experts.gated:
-        gate, up = g.node("Split", [wide], 2, attributes={"axis": 1, "num_outputs": 2})
+        gate, up = g.parts(wide, 2, axis=1)
         hidden = g.op.Mul(_activated(layer, experts, gate), _capped(g, experts, 1, up))
     else:
         hidden = activation(layer, experts.activation, wide)
@@ -185,7 +185,7 @@ def _sum(g: GraphBuilder, x: Value, axis: int, count: int) -> Value:
     """The sum over an axis of ``count``, which is kept: in order, so that its bits depend on nothing else."""
     if count == 1:
         return x
-    total, *others = g.node("Split", [x], count, attributes={"axis": axis, "num_outputs": count})
+    total, *others = g.parts(x, count, axis=axis)
     for other in others:
         total = g.op.Add(total, other)
     return total

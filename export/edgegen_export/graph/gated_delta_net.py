@@ -18,7 +18,6 @@ from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.graph.activations import negative_softplus, silu
 from edgegen_export.graph.builder import MICROSOFT, GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mamba2 import split
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream
 
@@ -36,9 +35,9 @@ def gated_delta_net(layer: LayerGraph, net: GatedDeltaNet, x: Value) -> Stream:
     conv, delta = layer.states(net)
     dt_offset, rate = (layer.weight(f"{module}.{name}") for name in net.trained)
     wide = layer.linear(x, *net.inputs)
-    mixed, z, dt, beta = split(g, wide, net.convolved, net.values, net.value_heads, net.value_heads)
+    mixed, z, dt, beta = g.split(wide, net.convolved, net.values, net.value_heads, net.value_heads)
     mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
-    qkv = split(g, mixed, net.keys, net.keys, net.values)
+    qkv = g.split(mixed, net.keys, net.keys, net.values)
     decay = g.op.Mul(negative_softplus(g, g.op.Add(dt, dt_offset)), rate)
     share = g.op.Sigmoid(beta)
     share = g.op.Mul(share, g.constant(np.array(2, np.float32))) if net.doubled else share

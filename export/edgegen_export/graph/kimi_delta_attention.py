@@ -13,7 +13,6 @@ from edgegen_export.graph.activations import negative_softplus
 from edgegen_export.graph.builder import Value
 from edgegen_export.graph.gated_delta_net import DeltaRule
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mamba2 import split
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream
 
@@ -29,11 +28,11 @@ def kimi_delta_attention(layer: LayerGraph, net: KimiDeltaAttention, x: Value) -
     dt_offset, rate = (layer.weight(f"{module}.{name}") for name in net.trained)
     wide = layer.linear(x, *net.inputs)
     _, _, _, *rest = net.sizes.values()
-    mixed, dt, z, beta = split(g, wide, 3 * net.channels, *rest)
+    mixed, dt, z, beta = g.split(wide, 3 * net.channels, *rest)
     if net.rank is not None:
         dt, z = (layer.linear(part, f"{module}.{name}") for name, part in zip(net.low, (dt, z), strict=True))
     mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
-    qkv = split(g, mixed, *[net.channels] * 3)
+    qkv = g.split(mixed, *[net.channels] * 3)
     dt = g.op.Add(dt, dt_offset)
     if net.bound is None:
         decay = g.op.Mul(negative_softplus(g, dt), rate)

@@ -6,7 +6,7 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads, n = b · t
 
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.graph.attention import cached_attention, gated, rotated
-from edgegen_export.graph.builder import GraphBuilder, Value
+from edgegen_export.graph.builder import Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.matrices import of_each_head
 from edgegen_export.graph.stream import Stream
@@ -20,12 +20,12 @@ def latent_attention(layer: LayerGraph, attention: LatentAttention, inputs: tupl
     """
     (x,), g, sizes = inputs, layer.g, attention.sizes
     heads, turned, head_dim, rope = attention.heads, attention.rotated, attention.head_dim, attention.rope
-    parts = _split(g, layer.linear(x, *attention.inputs), *(rows for (rows,) in attention.projected.values()))
+    parts = g.split(layer.linear(x, *attention.inputs), *(rows for (rows,) in attention.projected.values()))
     *queries, latent, key = parts[:-1] if attention.gate else parts
     if attention.made_of_query:
         low = layer.normalized(queries[0], "attn.q_a_norm", sizes.norm)
         both = layer.linear(low, *attention.made_of_query)
-        queries = _split(g, both, *(rows for (rows,) in attention.queries.values()))
+        queries = g.split(both, *(rows for (rows,) in attention.queries.values()))
     plain, turning = queries
     tokens = g.op.Slice(g.op.Shape(x), g.axes(0), g.axes(2))  # [b, t]
 
@@ -53,7 +53,3 @@ def _of_heads(layer: LayerGraph, module: str, heads: int, x: Value, *, transpose
     """x [n, h, columns] of each head times its matrix: [n, h, rows]."""
     matrices = layer.params.of_heads(f"{layer.name}.{module}", heads, transposed=transposed)
     return of_each_head(layer.g, matrices, x)
-
-
-def _split(g: GraphBuilder, x: Value, *widths: int) -> tuple[Value, ...]:
-    return g.node("Split", [x, g.axes(*widths)], len(widths), attributes={"axis": 2})

@@ -15,7 +15,6 @@ from edgegen_export.architecture.components.mamba1 import Mamba1
 from edgegen_export.graph.activations import negative_softplus, silu
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mamba2 import split
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream, norm_operator
 
@@ -29,10 +28,10 @@ def mamba1(layer: LayerGraph, mixer: Mamba1, x: Value) -> Stream:
     g, module = layer.g, mixer.name
     conv, ssm = layer.states(mixer)
     rate, skip = (layer.weight(f"{module}.{name}") for name in ("rate", "skip"))
-    mixed, z = split(g, layer.linear(x, *mixer.inputs), mixer.inner, mixer.inner)
+    mixed, z = g.split(layer.linear(x, *mixer.inputs), mixer.inner, mixer.inner)
     mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
 
-    parts = split(g, layer.linear(mixed, *mixer.selects), mixer.rank, mixer.state, mixer.state)
+    parts = g.split(layer.linear(mixed, *mixer.selects), mixer.rank, mixer.state, mixer.state)
     if mixer.norm is not None:
         weights = [layer.weight(f"{name}_norm.weight") for name in mixer.selects]
         parts = [norm_operator(g, mixer.norm, *pair) for pair in zip(parts, weights, strict=True)]

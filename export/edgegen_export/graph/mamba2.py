@@ -11,7 +11,7 @@ import numpy as np
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.graph.activations import negative_softplus, silu
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import NONE, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.short_conv import convolved
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
@@ -27,10 +27,10 @@ def mamba2(layer: LayerGraph, mixer: Mamba2, x: Value) -> Stream:
     g, module = layer.g, mixer.name
     conv, ssm = layer.states(mixer)
     dt_offset, rate, skip = (layer.weight(f"{module}.{name}") for name in mixer.trained)
-    z, mixed, dt = split(g, layer.linear(x, *mixer.inputs), mixer.inner, mixer.convolved, mixer.heads)
+    z, mixed, dt = g.split(layer.linear(x, *mixer.inputs), mixer.inner, mixer.convolved, mixer.heads)
     mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
     shared = mixer.groups * mixer.state
-    values, keys, queries = split(g, mixed, mixer.inner, shared, shared)
+    values, keys, queries = g.split(mixed, mixer.inner, shared, shared)
 
     step = negative_softplus(g, g.op.Add(dt, dt_offset))  # [b, t, h]
     if mixer.least_step:
@@ -58,11 +58,6 @@ def mamba2(layer: LayerGraph, mixer: Mamba2, x: Value) -> Stream:
         y = _normalized(layer, mixer, Norm("rms", mixer.eps), y)
     y = g.op.Mul(y, gate) if mixer.gate_last else y
     return layer.output(y, f"{module}.out")
-
-
-def split(g: GraphBuilder, x: Value, *sizes: int) -> tuple[Value, ...]:
-    """``x`` [b, t, c] in parts of so many channels."""
-    return g.node("Split", [x, g.axes(*sizes)], len(sizes), attributes={"axis": 2})
 
 
 def _normalized(layer: LayerGraph, mixer: Mamba2, norm: Norm, x: Value) -> Value:

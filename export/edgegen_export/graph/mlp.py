@@ -39,7 +39,7 @@ def narrowed(layer: LayerGraph, mlp: MLP, wide: Value, *, name: str = "mlp", wei
     """
     g = layer.g
     if mlp.gated:
-        gate, up = g.node("Split", [wide], 2, attributes={"axis": 2, "num_outputs": 2})
+        gate, up = g.parts(wide, 2)
         gate = gate if mlp.cutoff is None else _above(g, gate, mlp.cutoff, mlp.width)
         hidden = g.op.Mul(activation(layer, mlp.activation, gate), up)
     else:

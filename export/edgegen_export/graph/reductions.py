@@ -16,7 +16,7 @@ def total(g: GraphBuilder, x: Value, size: int) -> Value:
     """The sums of x [..., size], as [..., 1]."""
     while size > 1:
         count = next((n for n in range(min(_PARTS, size), 1, -1) if size % n == 0), size)
-        x = g.op.Sum(*g.node("Split", [x], count, attributes={"axis": -1, "num_outputs": count}))
+        x = g.op.Sum(*g.parts(x, count, axis=-1))
         size //= count
     return x
 

@@ -121,9 +121,9 @@ def _dynamically_convolved(
     heads, size, width = attention.kv_heads, attention.head_dim, attention.conv
     seen, tokens = with_last_tokens(g, x, state), g.op.Shape(x, start=1, end=2)
     by_head = g.op.Reshape(taps, g.axes(0, 0, heads, width))
-    made = g.node("Split", [by_head], width, attributes={"axis": 3, "num_outputs": width})
+    made = g.parts(by_head, width, axis=3)
     kernel = g.op.Reshape(layer.weight(f"{module}.weight"), g.axes(width, heads, size))
-    fixed = g.node("Split", [kernel], width, attributes={"axis": 0, "num_outputs": width})
+    fixed = g.parts(kernel, width, axis=0)
     sums = NONE
     for distance in range(width - 1, -1, -1):
         earlier = g.op.Reshape(shifted(g, seen, tokens, width - 1 - distance), g.axes(0, 0, heads, size))

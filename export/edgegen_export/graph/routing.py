@@ -37,8 +37,7 @@ def fused_routing(g: GraphBuilder, experts: Experts, logits: Value, bias: Value)
     by_sigmoid = routing.scores == "sigmoid"
     beside = NONE
     if routing.shared:
-        widths = g.axes(experts.count, routing.shared)
-        logits, beside = g.node("Split", [logits, widths], 2, attributes={"axis": 2})
+        logits, beside = g.split(logits, experts.count, routing.shared)
     asked = negative_softplus(g, g.op.Neg(logits)) if by_sigmoid else logits
     assert not beside or (routing.choice_bias and by_sigmoid), (
         "shared experts are weighed with those that a bias chooses"
@@ -92,7 +91,7 @@ def _in_best_groups(g: GraphBuilder, routing: Routing, count: int, choice: Value
     grouped = g.op.Reshape(choice, g.axes(0, 0, routing.groups, count // routing.groups))
     best, _ = top(g, grouped, routing.best_of_group)
     if routing.best_of_group == 2:
-        best = g.op.Add(*g.node("Split", [best], 2, attributes={"axis": 3, "num_outputs": 2}))
+        best = g.op.Add(*g.parts(best, 2, axis=3))
     of_groups = g.op.Squeeze(best, g.axes(3))
     _, numbers = top(g, of_groups, routing.chosen_groups)
     each = g.op.OneHot(numbers, g.axes(routing.groups), g.axes(0, 1), axis=-1)

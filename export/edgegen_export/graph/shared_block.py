@@ -23,7 +23,7 @@ def shared_attention(layer: LayerGraph, attention: SharedAttention, inputs: tupl
     (x,), g, use = inputs, layer.g, layer.parts.extra(SharedUse)
     packed = layer.linear(x, *attention.inputs)
     if use and use.attends:
-        parts = g.node("Split", [_low(layer, x, *LOW_ATTENTION)], 3, attributes={"axis": 2, "num_outputs": 3})
+        parts = g.parts(_low(layer, x, *LOW_ATTENTION), 3)
         updates = (_low(layer, part, name) for name, part in zip(HIGH_ATTENTION, parts, strict=True))
         packed = g.op.Add(packed, g.op.Concat(*updates, axis=2))
     return attended(layer, attention, packed)

@@ -29,7 +29,7 @@ def short_conv(layer: LayerGraph, conv: ShortConv, x: Value) -> Stream:
     """
     g, (state,) = layer.g, layer.states(conv)
     packed = layer.linear(x, *conv.inputs)
-    before, after, value = g.node("Split", [packed], 3, attributes={"axis": 2, "num_outputs": 3})
+    before, after, value = g.parts(packed, 3)
     mixed = convolved(g, layer.params, f"{layer.name}.{conv.name}.kernel", g.op.Mul(before, value), state)
     return layer.output(g.op.Mul(after, mixed), f"{conv.name}.out")
 

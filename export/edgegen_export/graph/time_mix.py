@@ -16,7 +16,6 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.time_mix import TimeMix
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mamba2 import split
 from edgegen_export.graph.mlp import feed_forward
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.short_conv import with_last_tokens
@@ -52,7 +51,7 @@ def time_mix(layer: LayerGraph, mixer: TimeMix, x: Value) -> Stream:
         first_value = v
     else:
         (first_value,) = layer.others
-        v, low = split(g, v, mixer.channels, mixer.mix_rank)
+        v, low = g.split(v, mixer.channels, mixer.mix_rank)
         v = g.op.Add(v, g.op.Mul(g.op.Sub(first_value, v), g.op.Sigmoid(projected("mix", low))))
     decay = g.op.Exp(g.op.Mul(g.op.Sigmoid(w), g.constant(np.array(-mixer.largest_decay, np.float32))))
     unit = _of_length_one(g, weighed(k, "key_scale"), mixer.heads, mixer.head_dim)
