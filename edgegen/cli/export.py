@@ -174,17 +174,7 @@ def _export_kept(
     begin = time.perf_counter()
     share_freed_memory(large=True)
     with _Terminal(quiet) as terminal:
-        bundle, report = export_adapter(
-            source,
-            beside,
-            target,
-            adapter,
-            eval_text=options.eval_text,
-            revision=options.revision,
-            gguf_file=options.gguf_file,
-            force=options.force,
-            progress=terminal,
-        )
+        bundle, report = export_adapter(source, beside, target, adapter, options, progress=terminal)
     if terminal.shown:
         size = f"{bundle.nbytes / 1e6:.1f} MB beside {beside.manifest.name}"
         click.echo(f"{bundle.manifest.name}: {size}, in {time.perf_counter() - begin:.1f} s", err=True)

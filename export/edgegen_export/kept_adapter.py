@@ -24,17 +24,20 @@ from edgegen_export.files.disk import refuse_download
 from edgegen_export.files.progress import COMPARING, ExportProgress, Silent
 from edgegen_export.graph.fused import parts
 from edgegen_export.manifest_builder import GENERATION_CONFIG, PARITY, PARITY_REFERENCE
+from edgegen_export.options import ExportOptions
 from edgegen_export.output.bundle_writer import BundleWriter, refuse_wrong_target
-from edgegen_export.parity.extent import Extent
-from edgegen_export.parity.sample_text import file_ids, sample_ids
-from edgegen_export.pipeline import compare_with_checkpoint, generation_settings, license_files, to_json
+from edgegen_export.pipeline import (
+    compare_with_checkpoint,
+    compared_texts,
+    compiled_tokenizer,
+    generation_settings,
+    license_files,
+    to_json,
+)
 from edgegen_export.source.family_source import FamilyLoader, FamilySource
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.tensors.low_rank import LowRankUpdate
-from edgegen_export.tokenizer.compiled import compiled_form
-from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
-from edgegen_export.tokenizer.special_tokens import check_special_tokens
-from edgegen_export.tokenizer.tokenizer_json import quick_to_read
+from edgegen_export.tokenizer.files import TOKENIZER
 
 FACTORS = "adapter.safetensors"
 
@@ -50,18 +53,15 @@ def export_adapter(
     base: Bundle,
     target: Path,
     adapter: str,
+    options: ExportOptions | None = None,
     *,
-    eval_text: Path | None = None,
-    revision: str | None = None,
-    gguf_file: str | None = None,
-    force: bool = False,
     families: tuple[Architecture, ...] = FAMILIES,
     progress: ExportProgress | None = None,
 ) -> tuple[Bundle, ParityReport]:
     """Write ``adapter`` (a folder or a hub id), trained on the checkpoint ``source``, as a bundle to ``target`` that
     needs the bundle ``base`` of that checkpoint: its manifest names it by its hash.
 
-    ``eval_text``: a text file to compare the adapted bundle with the merged checkpoint on.
+    ``options``: which revision and file of the source, what to compare on, and whether to replace what is there.
 
     Raises:
         UsageError: ``base`` cannot have adapters beside it, or is another model's.
@@ -69,8 +69,8 @@ def export_adapter(
         CheckpointError: the source or the adapter cannot be read, is not supported, or its tensors do not fit.
         ExportError: the target is taken (see ``force``) or cannot be written.
     """
-    progress = progress or Silent()
-    refuse_wrong_target(target, force=force)
+    progress, options = progress or Silent(), options or ExportOptions()
+    refuse_wrong_target(target, force=options.force)
     _check_base(base, target)
     base.verify_once()
     opened_adapter = Adapter.open(adapter, progress=progress.stage, check_download=refuse_download)
@@ -79,8 +79,8 @@ def export_adapter(
     plain = loader.ready(
         Checkpoint.open(
             source,
-            revision=revision,
-            gguf_file=gguf_file,
+            revision=options.revision,
+            gguf_file=options.gguf_file,
             progress=progress.stage,
             check_config=loader.check,
             check_download=refuse_download,
@@ -91,14 +91,9 @@ def export_adapter(
         plain, opened_adapter, architecture.base_names(config), tied_head=config.tied_head, warn=progress.warn
     )
     updates = _updates(plain, merged, opened_adapter)
-    tokenizer = tokenizer_files(merged, progress.warn)
-    if TOKENIZER in tokenizer:
-        for warning in check_special_tokens(tokenizer):
-            progress.warn(warning)
-        tokenizer[TOKENIZER] = quick_to_read(tokenizer[TOKENIZER])
-        tokenizer |= compiled_form(tokenizer[TOKENIZER])
+    tokenizer = compiled_tokenizer(merged, progress)
 
-    with BundleWriter(target, force=force) as writer:
+    with BundleWriter(target, force=options.force) as writer:
         of_base, of_merged, of_updates = (
             loader.load(replace(plain, tensors=tensors), writer.scratch())
             for tensors in (plain.tensors, merged.tensors, {**plain.tensors, **updates})
@@ -108,12 +103,7 @@ def export_adapter(
         for name, data in {**tokenizer, **license_files(merged, progress)}.items():
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
-        model = of_merged.facts.model
-        sample, text = sample_ids(vocabulary, model.vocab_size, model.max_context, progress.warn)
-        extent = Extent.of(model.parameters)
-        evaluated = sample[: extent.windows, : extent.length]
-        if eval_text is not None:
-            evaluated, text = file_ids(eval_text, vocabulary, model.vocab_size, model.max_context), eval_text.name
+        _, evaluated, text = compared_texts(vocabulary, of_merged.facts.model, options.eval_text, progress)
         trim_memory()  # of the tokenizer
         progress.stage("writing the adapter")
         changes = _Changes(of_base, of_merged, of_updates, updates, opened_adapter)

@@ -15,7 +15,7 @@ from onnx import ModelProto
 from edgegen.bundle.arrays_file import arrays_as_bytes
 from edgegen.bundle.bundle import KEY_MEANS, Bundle
 from edgegen.bundle.embedding_defaults import EMBEDDING, EmbeddingDefaults
-from edgegen.bundle.manifest import GraphVariant, Manifest, Phase, Quantization
+from edgegen.bundle.manifest import GraphVariant, Manifest, Model, Phase, Quantization
 from edgegen.errors import CheckpointError
 from edgegen.evaluation.parity.measure import graph_of
 from edgegen.evaluation.parity.report import ParityReport
@@ -106,12 +106,7 @@ def export(
     checkpoint = loader.ready(opened)
     if checkpoint.ignored_weights:
         progress.warn(checkpoint.ignored_weights)
-    tokenizer = tokenizer_files(checkpoint, progress.warn)  # refused, if at all, before the long part
-    if TOKENIZER in tokenizer:
-        for warning in check_special_tokens(tokenizer):
-            progress.warn(warning)
-        tokenizer[TOKENIZER] = quick_to_read(tokenizer[TOKENIZER])
-        tokenizer |= compiled_form(tokenizer[TOKENIZER])
+    tokenizer = compiled_tokenizer(checkpoint, progress)  # refused, if at all, before the long part
     embedding = embedding_defaults(checkpoint, progress.warn) if options.with_hidden else None
     preflight.check_target()
 
@@ -120,19 +115,13 @@ def export(
         ResumeFolder(target, writer.scratch(), progress.warn) as resume,
     ):
         model = loader.load(checkpoint, writer.scratch())
-        vocab_size, context = model.facts.model.vocab_size, model.facts.model.max_context
-        settings = generation_settings(checkpoint, tokenizer, context, progress)
+        settings = generation_settings(checkpoint, tokenizer, model.facts.model.max_context, progress)
         for warning in model.warnings:
             progress.warn(warning)
         for name, data in {**tokenizer, **license_files(checkpoint, progress)}.items():
             writer.add(name, data)
         vocabulary = writer.folder / TOKENIZER if TOKENIZER in tokenizer else None
-        sample, text = sample_ids(vocabulary, vocab_size, context, progress.warn)
-        extent = Extent.of(model.facts.model.parameters)
-        evaluated = sample[: extent.windows, : extent.length]
-        if options.eval_text is not None:
-            evaluated = file_ids(options.eval_text, vocabulary, vocab_size, context)
-            text = options.eval_text.name
+        sample, evaluated, text = compared_texts(vocabulary, model.facts.model, options.eval_text, progress)
         trim_memory()  # of the tokenizer
         prepared = prepare(model, options, resume, writer.scratch(), vocabulary, settings, sample, progress)
         added = read_tokenizer(vocabulary).added_tokens if vocabulary else ()
@@ -204,6 +193,29 @@ def _unless_refused(checkpoint: Checkpoint, progress: ExportProgress) -> Embeddi
     except CheckpointError as error:
         progress.warn(f"embeddings of this bundle are means, as the checkpoint's own are refused: {error}")
         return None
+
+
+def compiled_tokenizer(checkpoint: Checkpoint, progress: ExportProgress) -> dict[str, bytes]:
+    """The files of the tokenizer, checked, and compiled for the runtime; none of a checkpoint without one."""
+    files = tokenizer_files(checkpoint, progress.warn)
+    if TOKENIZER in files:
+        for warning in check_special_tokens(files):
+            progress.warn(warning)
+        files[TOKENIZER] = quick_to_read(files[TOKENIZER])
+        files |= compiled_form(files[TOKENIZER])
+    return files
+
+
+def compared_texts(
+    vocabulary: Path | None, model: Model, eval_text: Path | None, progress: ExportProgress
+) -> tuple[Ids, Ids, str]:
+    """The sample text, and what a bundle is compared with its checkpoint on: a part of it or ``eval_text``, and the
+    name of that."""
+    sample, text = sample_ids(vocabulary, model.vocab_size, model.max_context, progress.warn)
+    if eval_text is not None:
+        return sample, file_ids(eval_text, vocabulary, model.vocab_size, model.max_context), eval_text.name
+    extent = Extent.of(model.parameters)
+    return sample, sample[: extent.windows, : extent.length], text
 
 
 def generation_settings(
