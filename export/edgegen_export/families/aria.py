@@ -6,8 +6,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import ExpertStack
-from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen_moe import BESIDE_MLP
+from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.experts import SHARED_EXPERTS, with_experts
 
 

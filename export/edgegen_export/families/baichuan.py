@@ -8,11 +8,12 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import Alibi, DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated, UnitRows
+from edgegen_export.architecture.tensor_layouts import UnitRows
 from edgegen_export.families.bloom import LONGEST_CONTEXT
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import alibi_slopes
+from edgegen_export.reading.tensor_names import joined_qkv
 
 _PLAIN_HEAD, _UNIT_HEAD = 64000, 125696
 """The vocabularies of Baichuan and Baichuan 2: only they tell whether the rows of the head are divided by their norms.
@@ -50,10 +51,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
     head = "lm_head.weight"
     return {
         **_BESIDE_QKV,
-        **{
-            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Concatenated(f"layers.{{i}}.self_attn.W_pack.{kind}")
-            for kind in ("weight", "bias")
-        },
+        **joined_qkv("layers.{i}.self_attn.W_pack"),
         "head.weight": UnitRows(head) if config.vocab_size == _UNIT_HEAD else head,
     }
 

@@ -7,13 +7,12 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
-from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.glm4_moe import DRAFTS, GLM4_MOE_DEFAULTS
 from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen_moe import qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.reading.parts import with_qk_norm
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import joined_qkv, named
 
 
 def read_sarvam_moe(read: ConfigReader) -> DecoderConfig:
@@ -47,10 +46,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
     return {
         **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours and ".mlp." not in ours},
         "embed.weight": "word_embeddings.weight",
-        **{
-            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Concatenated(f"{_ATTENTION}.query_key_value.{kind}")
-            for kind in ("weight", "bias")
-        },
+        **joined_qkv(f"{_ATTENTION}.query_key_value"),
         **named("layers.{i}.attn.o", f"{_ATTENTION}.dense"),
         "layers.{i}.attn.q_norm.weight": f"{_ATTENTION}.query_layernorm.weight",
         "layers.{i}.attn.k_norm.weight": f"{_ATTENTION}.key_layernorm.weight",

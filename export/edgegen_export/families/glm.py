@@ -7,10 +7,10 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
 
 GLM_TENSORS = {
-    **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".mlp." not in ours},
+    **BESIDE_MLP,
     ("layers.{i}.mlp.gate.weight", "layers.{i}.mlp.up.weight"): Concatenated("layers.{i}.mlp.gate_up_proj.weight"),
     "layers.{i}.mlp.down.weight": "layers.{i}.mlp.down_proj.weight",
 }

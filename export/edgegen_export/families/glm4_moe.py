@@ -6,8 +6,8 @@ from edgegen_export.architecture.components.draft_input import DraftInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
-from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen_moe import BESIDE_MLP, qwen_mlp_tensors
+from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
+from edgegen_export.families.qwen_moe import qwen_mlp_tensors
 from edgegen_export.reading.experts import DEEPSEEK_EXPERTS, behind_dense, with_deepseek_experts
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM

@@ -7,7 +7,7 @@ from edgegen_export.architecture.components.experts import SwiGLU
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import ExpertStack
-from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import BESIDE_MLP, read_llama
 from edgegen_export.reading.experts import with_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 from edgegen_export.reading.tensor_names import named
@@ -27,9 +27,8 @@ def tensors(config: DecoderConfig) -> TensorMap:
     assert config.experts
     count, theirs = config.experts.count, "layers.{i}.mlp.experts"
     layer = "layers.{i}.mlp"
-    dense = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." not in name}
     return {
-        **dense,
+        **BESIDE_MLP,
         "layers.{i}.attn.sinks": "layers.{i}.self_attn.sinks",
         **named(f"{layer}.router", "layers.{i}.mlp.router"),
         (f"{layer}.gate.weight", f"{layer}.up.weight"): ExpertStack(f"{theirs}.gate_up_proj", count),

@@ -15,7 +15,7 @@ from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.families.mamba2 import mixer_tensors, recurrent_layers, with_mixers
 from edgegen_export.files.fields import is_a
 from edgegen_export.reading.experts import with_experts
@@ -144,9 +144,8 @@ def _expert_tensors(config: DecoderConfig, *, router: str, gate_up: str, down: s
     assert config.experts
     count, module = config.experts.count, "layers.{i}.block_sparse_moe"
     ours = {name: f"layers.{{i}}.mlp.{name}.weight" for name in ("router", "gate", "up", "down")}
-    dense = {key: name for key, name in LLAMA_TENSORS.items() if ".mlp." not in key}
     return {
-        **dense,
+        **BESIDE_MLP,
         ours["router"]: f"{module}.{router}",
         (ours["gate"], ours["up"]): Interleaved(f"{module}.{gate_up}", count, stacked=True),
         ours["down"]: Interleaved(f"{module}.{down}", count, stacked=True),
@@ -211,7 +210,7 @@ def _granite4_tensors(config: DecoderConfig) -> TensorMap:
     if config.experts:
         return {**_moe_tensors(config), **mixers}
     return {
-        **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".mlp." not in ours},
+        **BESIDE_MLP,
         ("layers.{i}.mlp.gate.weight", "layers.{i}.mlp.up.weight"): Concatenated(
             "layers.{i}.shared_mlp.input_linear.weight"
         ),

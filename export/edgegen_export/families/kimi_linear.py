@@ -11,8 +11,8 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Joined, TensorLayout, WithAxes
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
+from edgegen_export.families.llama import DENSE_MLP
 from edgegen_export.families.qwen3_5 import NET_KINDS
-from edgegen_export.families.qwen_moe import DENSE_MLP
 from edgegen_export.reading.experts import (
     DEEPSEEK_EXPERTS,
     behind_dense,

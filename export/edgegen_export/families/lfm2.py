@@ -12,7 +12,7 @@ from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.experts import behind_dense, by_layer, expert_tensors, with_experts, without_experts
 from edgegen_export.reading.layer_types import chosen
 from edgegen_export.reading.parts import with_qk_norm
@@ -75,7 +75,7 @@ def _inner(read: ConfigReader, stated: int) -> int:
 
 
 LFM_TENSORS: TensorMap = {
-    **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".mlp." not in ours},
+    **BESIDE_MLP,
     "layers.{i}.attn_norm.weight": "layers.{i}.operator_norm.weight",
     "layers.{i}.mlp_norm.weight": "layers.{i}.ffn_norm.weight",
     "final_norm.weight": "embedding_norm.weight",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.components.norm import Norm
@@ -43,6 +43,8 @@ LLAMA_TENSORS = {
     "final_norm.weight": "norm.weight",
     "head.weight": "lm_head.weight",
 }
+BESIDE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." not in name}
+DENSE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." in name}
 
 
 def read_llama(

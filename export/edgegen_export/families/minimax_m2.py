@@ -8,8 +8,7 @@ from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm4_moe import DRAFTS
-from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen_moe import BESIDE_MLP
+from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.experts import expert_tensors, with_experts
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import with_qk_norm

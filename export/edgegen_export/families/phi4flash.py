@@ -20,7 +20,7 @@ from edgegen_export.families.mamba import mamba1_tensors, read_rank, sound_width
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import layer_norm
 from edgegen_export.reading.passes import of_layer
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import joined_qkv, named
 
 
 def read_phi4flash(read: ConfigReader) -> DecoderConfig:
@@ -93,9 +93,7 @@ _PAIRS: TensorMap = {
     **{f"{_ATTN}.rate_{x}": f"{_ATTN}.inner_cross_attn.lambda_{x}" for x in ("q1", "k1", "q2", "k2")},
     f"{_ATTN}.pair_norm.weight": f"{_ATTN}.inner_cross_attn.subln.weight",
 }
-_OWN_KEYS: TensorMap = {
-    tuple(f"{_ATTN}.{x}.{kind}" for x in "qkv"): Concatenated(f"{_ATTN}.Wqkv.{kind}") for kind in _KINDS
-}
+_OWN_KEYS: TensorMap = joined_qkv(f"{_ATTN}.Wqkv")
 _OTHERS_KEYS: TensorMap = named(f"{_ATTN}.q", f"{_ATTN}.Wqkv")
 
 

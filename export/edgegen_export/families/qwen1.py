@@ -10,8 +10,7 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import joined_qkv, named
 
 
 def read_qwen(read: ConfigReader) -> DecoderConfig:
@@ -50,10 +49,7 @@ QWEN = Architecture(
     tensors={
         "embed.weight": "wte.weight",
         "layers.{i}.attn_norm.weight": "h.{i}.ln_1.weight",
-        **{
-            tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Concatenated(f"h.{{i}}.attn.c_attn.{kind}")
-            for kind in ("weight", "bias")
-        },
+        **joined_qkv("h.{i}.attn.c_attn"),
         "layers.{i}.attn.o.weight": "h.{i}.attn.c_proj.weight",
         "layers.{i}.mlp_norm.weight": "h.{i}.ln_2.weight",
         "layers.{i}.mlp.up.weight": "h.{i}.mlp.w1.weight",

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import BESIDE_MLP, DENSE_MLP, read_llama
 from edgegen_export.families.qwen import QWEN_DEFAULTS
 from edgegen_export.reading.experts import by_layer, expert_tensors, read_sparse_layers, with_experts, without_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
@@ -51,10 +51,6 @@ def qwen_mlp_tensors(
     if config.experts is None:
         return DENSE_MLP
     return by_layer(config, {**expert_tensors(config, "layers.{i}.mlp", names, router), **shared}, DENSE_MLP)
-
-
-BESIDE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." not in name}
-DENSE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." in name}
 
 
 QWEN3_MOE = Architecture(

@@ -1,6 +1,6 @@
 """Fragments of tensor maps."""
 
-from edgegen_export.architecture.tensor_layouts import Interleaved
+from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 
 QK_NORM = {f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_norm.weight" for x in "qk"}
 
@@ -19,6 +19,14 @@ PER_LAYER_TENSORS = {
 def named(ours: str, theirs: str) -> dict[str | tuple[str, ...], str]:
     """The tensor map of a module's weight and bias."""
     return {f"{ours}.{x}": f"{theirs}.{x}" for x in ("weight", "bias")}
+
+
+def joined_qkv(theirs: str) -> dict[str | tuple[str, ...], Concatenated]:
+    """The tensor map of a QKV module, weight and bias, with all queries before all keys and all values."""
+    return {
+        tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Concatenated(f"{theirs}.{kind}")
+        for kind in ("weight", "bias")
+    }
 
 
 def fused_qkv(theirs: str, groups: int) -> dict[str | tuple[str, ...], Interleaved]:

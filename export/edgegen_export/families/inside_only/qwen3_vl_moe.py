@@ -4,8 +4,8 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import ExpertStack, Interleaved, Shape
-from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen_moe import BESIDE_MLP, DENSE_MLP, read_qwen_experts, tensors
+from edgegen_export.families.llama import BESIDE_MLP, DENSE_MLP, LLAMA_DEFAULTS, read_llama
+from edgegen_export.families.qwen_moe import read_qwen_experts, tensors
 from edgegen_export.reading.experts import by_layer
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
