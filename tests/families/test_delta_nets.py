@@ -13,9 +13,9 @@ from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
-from edgegen_export.families.bailing_hybrid import BAILING_HYBRID
+from edgegen_export.families.bailing import BAILING_HYBRID
 from edgegen_export.families.kimi_linear import KIMI_LINEAR
-from edgegen_export.families.olmo_hybrid import OLMO_HYBRID
+from edgegen_export.families.olmo import OLMO_HYBRID
 from tests.export.bundles import export_to
 from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES

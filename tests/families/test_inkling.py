@@ -15,7 +15,7 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UnsupportedModelError
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.architecture.components.block_residual import BlockResidual
-from edgegen_export.architecture.components.pass_messages import PassMessages
+from edgegen_export.architecture.components.pass_start import PassMessages
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.inkling2 import INKLING2_LOOP
 from edgegen_export.graph.decoder import kv_spec

@@ -1,5 +1,6 @@
 """Weight files of a checkpoint, found by name alone: one rule for a folder and a hub repository."""
 
+import codecs
 import json
 import re
 from collections.abc import Collection, Sequence
@@ -9,7 +10,6 @@ from typing import cast
 from edgegen.bundle.checkpoint_place import GGUF, gguf_parts, without_part
 from edgegen.errors import CheckpointError, did_you_mean, one_or_list, quoted
 from edgegen.system import is_portable, name_clashes, read_regular
-from edgegen_export.checkpoint.text_file import without_mark
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -151,3 +151,25 @@ def listed(names: Sequence[str], limit: int = 6) -> str:
     """Names for a message, the first few."""
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),  # before UTF-16's, which it begins with
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+def without_mark(data: bytes, name: str) -> bytes:
+    """The contents of a text file without a byte order mark.
+
+    Raises:
+        CheckpointError: the file is UTF-16 or UTF-32.
+    """
+    encoding = next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
+    if encoding is None and b"\0" in data[:2]:  # what follows an ASCII character, or precedes it, in UTF-16
+        encoding = "UTF-16"
+    if encoding is not None:
+        raise CheckpointError(f"{name} is {encoding}: save it as UTF-8")
+    return data.removeprefix(codecs.BOM_UTF8)

@@ -9,7 +9,7 @@ from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen_moe import qwen_mlp_tensors
+from edgegen_export.families.qwen import qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_experts, without_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm

@@ -12,10 +12,10 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.glm4_moe import DRAFT_HEAD, DRAFTS
+from edgegen_export.families.glm import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen_moe import qwen_mlp_tensors
+from edgegen_export.families.qwen import qwen_mlp_tensors
 from edgegen_export.reading.experts import (
     DEEPSEEK_EXPERTS,
     SHARED_EXPERTS,

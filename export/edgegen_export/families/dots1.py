@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.glm4_moe import tensors
+from edgegen_export.families.glm import glm4_moe_tensors
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.experts import behind_dense, with_deepseek_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
@@ -24,7 +24,7 @@ DOTS1 = Architecture(
     model_types=("dots1",),
     classes=("Dots1ForCausalLM",),
     read=read_dots1,
-    tensors=tensors,
+    tensors=glm4_moe_tensors,
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 152064,

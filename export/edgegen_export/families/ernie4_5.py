@@ -9,7 +9,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
-from edgegen_export.families.qwen_moe import qwen_mlp_tensors
+from edgegen_export.families.qwen import qwen_mlp_tensors
 from edgegen_export.reading.experts import with_experts, without_experts
 from edgegen_export.reading.tensor_names import named
 

@@ -9,7 +9,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.olmo import OLMO2_TENSORS
-from edgegen_export.families.qwen_moe import qwen_mlp_tensors
+from edgegen_export.families.qwen import qwen_mlp_tensors
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, read_window_pattern, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm

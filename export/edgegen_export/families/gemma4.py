@@ -9,10 +9,9 @@ from typing import Any
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import Attention, QKNorm
 from edgegen_export.architecture.components.experts import Experts, Routing
-from edgegen_export.architecture.components.layer_scale import LayerScale
 from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.components.per_layer import LayerScale, PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, Layer, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved

@@ -4,7 +4,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.deepseek import deepseek_v3_tensors
-from edgegen_export.families.glm4_moe import DRAFT_HEAD, DRAFTS
+from edgegen_export.families.glm import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent
 from edgegen_export.reading.experts import behind_dense, read_mlp_types, with_deepseek_experts
 

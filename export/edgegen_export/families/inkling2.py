@@ -10,7 +10,7 @@ from edgegen_export.architecture.components.attention import Gate
 from edgegen_export.architecture.components.block_residual import BlockResidual
 from edgegen_export.architecture.components.experts import Experts, Routing, SwiGLU
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.components.pass_messages import HEARERS, PassMessages
+from edgegen_export.architecture.components.pass_start import HEARERS, PassMessages
 from edgegen_export.architecture.components.relative_attention import Limits, RelativeAttention
 from edgegen_export.architecture.components.sublayer_convs import SublayerConvs
 from edgegen_export.architecture.config import DecoderConfig, Layer

@@ -9,7 +9,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families import qwen3_5
 from edgegen_export.families.llama import BESIDE_MLP, read_llama
-from edgegen_export.families.qwen_moe import UNGATED
+from edgegen_export.families.qwen import UNGATED
 from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
 from edgegen_export.reading.layer_types import chosen, read_window, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm

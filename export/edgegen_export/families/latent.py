@@ -15,7 +15,7 @@ from edgegen_export.architecture.config_reader import HEAD_DIM_STEP, ConfigReade
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 from edgegen_export.families.llama import DENSE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS
-from edgegen_export.families.qwen_moe import qwen_mlp_tensors
+from edgegen_export.families.qwen import qwen_mlp_tensors
 from edgegen_export.reading.experts import by_layer, stacked_expert_tensors
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.rope import contexts, read_rope, rope_key

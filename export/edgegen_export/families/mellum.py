@@ -4,7 +4,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen_moe import read_qwen_experts, tensors
+from edgegen_export.families.qwen import qwen3_moe_tensors, read_qwen_experts
 from edgegen_export.reading.experts import read_mlp_types
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm
@@ -27,7 +27,7 @@ MELLUM = Architecture(
     model_types=("mellum",),
     classes=("MellumForCausalLM",),
     read=read_mellum,
-    tensors=tensors,
+    tensors=qwen3_moe_tensors,
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 98304,

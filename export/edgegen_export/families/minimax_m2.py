@@ -7,7 +7,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.glm4_moe import DRAFTS
+from edgegen_export.families.glm import DRAFTS
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.experts import expert_tensors, with_experts
 from edgegen_export.reading.layer_types import rotating

@@ -1,16 +1,20 @@
 """Mistral: Llama with sliding window attention on every layer. Ministral: on those layers that the file says. Ministral
 3: Mistral with a scale of queries that grows with their position. Of a Mistral 3 with vision, the language model is
-exported, be it a Mistral or a Ministral 3."""
+exported, be it a Mistral or a Ministral 3.
+
+Mixtral: Mistral with a mixture of experts.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import QueryScale
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.reading.experts import expert_tensors, with_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 from edgegen_export.reading.rope import rope_key
 
@@ -119,4 +123,30 @@ MISTRAL3_WITH_VISION = Architecture(
     tensors=LLAMA_TENSORS,
     prefixes=("", "language_model.model.", "language_model.", "model.language_model."),
     ignored=(r"(model\.)?(vision_tower|multi_modal_projector)\..*",),
+)
+
+
+def read_mixtral(read: ConfigReader) -> DecoderConfig:
+    """``MixtralConfig``."""
+    read.ignore("router_jitter_noise")  # in training only
+    return with_experts(read, read_mistral(read), "num_local_experts", normalized=True)
+
+
+def _mixtral_tensors(config: DecoderConfig) -> TensorMap:
+    return {**LLAMA_TENSORS, **expert_tensors(config, "layers.{i}.block_sparse_moe", ("w1", "w3", "w2"))}
+
+
+MIXTRAL = Architecture(
+    model_types=("mixtral",),
+    classes=("MixtralForCausalLM",),
+    read=read_mixtral,
+    tensors=_mixtral_tensors,
+    defaults={
+        **MISTRAL.defaults,
+        "sliding_window": None,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
 )

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.gated_memory import GatedMemory
-from edgegen_export.architecture.components.mamba1 import Mamba1
+from edgegen_export.architecture.components.mamba1 import GatedMemory, Mamba1
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated

@@ -13,7 +13,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved, Shape
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
-from edgegen_export.families.qwen_moe import SHARED, qwen_mlp_tensors, read_qwen_experts
+from edgegen_export.families.qwen import SHARED, qwen_mlp_tensors, read_qwen_experts
 from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
 from edgegen_export.reading.layer_types import chosen
 from edgegen_export.reading.tensor_names import QK_NORM, named

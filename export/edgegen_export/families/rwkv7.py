@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.channel_mix import ChannelMix
 from edgegen_export.architecture.components.mlp import Activation
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.components.time_mix import TimeMix
+from edgegen_export.architecture.components.time_mix import ChannelMix, TimeMix
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import WithAxes

@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.glm4_moe import GLM4_MOE_DEFAULTS, tensors
+from edgegen_export.families.glm import GLM4_MOE_DEFAULTS, glm4_moe_tensors
 from edgegen_export.families.llama import read_llama
 from edgegen_export.reading.experts import with_deepseek_experts
 
@@ -20,7 +20,7 @@ SOLAR_OPEN = Architecture(
     model_types=("solar_open",),
     classes=("SolarOpenForCausalLM",),
     read=read_solar_open,
-    tensors=tensors,
+    tensors=glm4_moe_tensors,
     defaults={
         **{key: value for key, value in GLM4_MOE_DEFAULTS.items() if key not in _LEFT_OUT},
         "vocab_size": 196608,

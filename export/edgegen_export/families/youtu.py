@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.glm4_moe import DRAFTS
+from edgegen_export.families.glm import DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.laurel import Laurel
-from edgegen_export.architecture.components.layer_scale import LayerScale
-from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.components.per_layer import LayerScale, PerLayerEmbedding
 from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV
 from edgegen_export.architecture.config import Block
 from edgegen_export.graph.block_residual import over_blocks

@@ -17,7 +17,7 @@ from edgegen_export.architecture.components.block_residual import (
     BlockResidual,
 )
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.components.pass_messages import HEARERS, MESSAGE_QUERIES, PassMessages
+from edgegen_export.architecture.components.pass_start import HEARERS, MESSAGE_QUERIES, PassMessages
 from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV
 from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.graph.builder import GraphBuilder, Value

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from edgegen.bundle.manifest import GraphContract, KVSpec, SharedLayer
-from edgegen_export.architecture.components.assistant_input import AssistantInput
+from edgegen_export.architecture.components.draft_input import AssistantInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import GraphContract, KVSpec
-from edgegen_export.architecture.components.eagle_input import EagleInput
+from edgegen_export.architecture.components.draft_input import EagleInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.blocks import final_hidden
 from edgegen_export.graph.builder import GraphBuilder

@@ -3,7 +3,7 @@
 Shapes: b rows (batch), t new tokens per row, i channels of the memory.
 """
 
-from edgegen_export.architecture.components.gated_memory import GatedMemory
+from edgegen_export.architecture.components.mamba1 import GatedMemory
 from edgegen_export.graph.activations import silu
 from edgegen_export.graph.builder import Value
 from edgegen_export.graph.layer_graph import LayerGraph

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.channel_mix import ChannelMix
 from edgegen_export.architecture.components.differential_attention import DifferentialAttention
-from edgegen_export.architecture.components.eagle_input import EagleAttention
+from edgegen_export.architecture.components.draft_input import EagleAttention
 from edgegen_export.architecture.components.experts import Experts
 from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
-from edgegen_export.architecture.components.gated_memory import GatedMemory
 from edgegen_export.architecture.components.kimi_delta_attention import KimiDeltaAttention
 from edgegen_export.architecture.components.latent_attention import LatentAttention
-from edgegen_export.architecture.components.mamba1 import Mamba1
+from edgegen_export.architecture.components.mamba1 import GatedMemory, Mamba1
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.mlp import MLP
@@ -24,7 +22,7 @@ from edgegen_export.architecture.components.relative_attention import RelativeAt
 from edgegen_export.architecture.components.shared_block import SharedAttention, SharedMLP
 from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.architecture.components.sublayer_convs import SublayerConvs
-from edgegen_export.architecture.components.time_mix import TimeMix
+from edgegen_export.architecture.components.time_mix import ChannelMix, TimeMix
 from edgegen_export.graph.attention import softmax_attention
 from edgegen_export.graph.builder import NONE, Value
 from edgegen_export.graph.differential_attention import differential_attention

@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from edgegen.bundle.layer_state import FixedState
-from edgegen_export.architecture.components.channel_mix import ChannelMix
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.components.time_mix import TimeMix
+from edgegen_export.architecture.components.time_mix import ChannelMix, TimeMix
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mlp import feed_forward

@@ -26,8 +26,7 @@ from edgegen.bundle.manifest import Quantization
 from edgegen.graph.attention_bias import AttentionBias
 from edgegen.options.engine import EngineOptions
 from edgegen.system import physical_cores
-from edgegen_export.architecture.components.assistant_input import AssistantInput
-from edgegen_export.architecture.components.draft_input import DraftInput
+from edgegen_export.architecture.components.draft_input import AssistantInput, DraftInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import components_of, decoder_tensors, matrices_around
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import WANTED_STATES, HiddenStates, MatrixFormat, Quantization
 from edgegen.errors import TensorError, UnsupportedModelError, one_or_list
 from edgegen_export.architecture.binding import bind
-from edgegen_export.architecture.components.assistant_input import AssistantInput
 from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.draft_input import AssistantInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import matrices_around

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.manifest import DRAFT_STATES, HiddenStates, MatrixFormat, Quantization
 from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen_export.architecture.binding import bind
-from edgegen_export.architecture.components.eagle_input import EagleInput
+from edgegen_export.architecture.components.draft_input import EagleInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.tensors import matrices_around

@@ -9,8 +9,7 @@ from edgegen.errors import CheckpointError, did_you_mean
 from edgegen.system import read_regular
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.checkpoint.companions import MORE_TEMPLATES, WORLD
-from edgegen_export.checkpoint.text_file import without_mark
-from edgegen_export.checkpoint.weight_files import listed
+from edgegen_export.checkpoint.weight_files import listed, without_mark
 from edgegen_export.tokenizer.chat_templates import PROCESSORS, TEMPLATE, settle_templates, templates_of
 from edgegen_export.tokenizer.classes import TOKENIZER_CLASSES, UNNAMED, TokenizerClass, class_name
 from edgegen_export.tokenizer.completion import complete

@@ -8,7 +8,7 @@ import pytest
 
 from edgegen.errors import CheckpointError, UnsupportedModelError
 from edgegen_export.checkpoint import Checkpoint
-from edgegen_export.checkpoint.text_file import without_mark
+from edgegen_export.checkpoint.weight_files import without_mark
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import Listener

@@ -1,4 +1,4 @@
-"""Mamba1: a state space mixer whose every channel decays by itself."""
+"""Mamba1: a state space mixer whose every channel decays by itself. GatedMemory: a gate of what one remembered."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,3 +89,19 @@ class Mamba1(Mixer):
         """The rate instead of its logarithm, negated, by number and channel."""
         rate = f"{layer}{self.name}.rate"
         tensors[rate] = tensors[rate].mapped(lambda logarithms: -np.exp(logarithms)).transposed()
+
+
+@dataclass(frozen=True, slots=True)
+class GatedMemory(Mixer):
+    """A gated memory unit (Ren et al. 2025, arXiv:2507.06607): ``out(silu(gate(x)) · memory)``, where the memory of
+    ``inner`` channels is what the earlier layer whose :class:`Mamba1` is ``remembered`` made of the same token."""
+
+    inner: int
+
+    name: ClassVar[str] = "memory"
+    parts: ClassVar[tuple[str, ...]] = ("gate",)
+    smoothed: ClassVar[None] = None
+    operators_since: ClassVar[str] = LEAST_ONNXRUNTIME
+
+    def matrices(self, hidden: int) -> Shapes:
+        return self.named({"gate": (self.inner, hidden), "out": (hidden, self.inner)})

@@ -1,4 +1,4 @@
-"""PerLayerEmbedding: an embedding of each layer's own."""
+"""PerLayerEmbedding: an embedding of each layer's own. LayerScale: its trained factor."""
 
 from dataclasses import dataclass
 
@@ -57,3 +57,11 @@ class PerLayerEmbedding(Component):
         }
         for module, factor in factors.items():
             tensors[f"{module}.weight"] = tensors[f"{module}.weight"].affine(factor)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerScale(Component):
+    """Trained number that multiplies the result of a layer, the residual stream included."""
+
+    def numbers(self, hidden: int) -> Shapes:
+        return {"scale": (1,)}

@@ -1,4 +1,7 @@
-"""TimeMix: RWKV-7's recurrence, a delta rule whose removal, decay and writing each have a vector of their own."""
+"""TimeMix: RWKV-7's recurrence, a delta rule whose removal, decay and writing each have a vector of their own.
+
+ChannelMix: RWKV-7's MLP, over a state.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from edgegen_export.architecture.components.component import (
     Tensors,
 )
 from edgegen_export.architecture.components.mixer import Mixer
+from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
 
 _LARGEST_DECAY = 0.6065306597126334
@@ -115,3 +119,14 @@ class TimeMix(Mixer):
         """The bonus of all heads in a row."""
         bonus = f"{layer}{self.name}.bonus"
         tensors[bonus] = tensors[bonus].reshaped((self.channels,))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMix(MLP):
+    """RWKV's channel mixing (Peng et al. 2023, arXiv:2305.13048): an MLP that takes ``x + (before - x) · shift``."""
+
+    def numbers(self, hidden: int) -> Shapes:
+        return {"mlp.shift": (hidden,)}
+
+    def states(self, hidden: int) -> Shapes:
+        return {"mlp_shift": (1, hidden)}

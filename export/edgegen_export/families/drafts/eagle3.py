@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.eagle_input import EagleAttention, EagleInput
+from edgegen_export.architecture.components.draft_input import EagleAttention, EagleInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama

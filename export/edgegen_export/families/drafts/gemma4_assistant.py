@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.assistant_input import AssistantInput
 from edgegen_export.architecture.components.attention import Attention
-from edgegen_export.architecture.components.layer_scale import LayerScale
+from edgegen_export.architecture.components.draft_input import AssistantInput
+from edgegen_export.architecture.components.per_layer import LayerScale
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.inert_keys import judge_unread

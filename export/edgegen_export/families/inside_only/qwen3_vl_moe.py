@@ -5,7 +5,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import ExpertStack, Interleaved, Shape
 from edgegen_export.families.llama import BESIDE_MLP, DENSE_MLP, LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.qwen_moe import read_qwen_experts, tensors
+from edgegen_export.families.qwen import qwen3_moe_tensors, read_qwen_experts
 from edgegen_export.reading.experts import by_layer
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
@@ -22,7 +22,7 @@ def stacked_tensors(config: DecoderConfig, down: Shape) -> TensorMap:
     """All experts are in one tensor: as [in, out] in published files and those that transformers 4.57 writes, as
     [out, in] in those of transformers 5.24. ``down``: the shape of a stack, which tells how all are stored."""
     if config.experts is None:
-        return tensors(config)
+        return qwen3_moe_tensors(config)
     count, width, ours, theirs = config.experts.count, config.experts.width, "layers.{i}.mlp", "layers.{i}.mlp.experts"
     both, outputs_first = (f"{ours}.gate.weight", f"{ours}.up.weight"), (count, config.hidden_size, width)
     if down == outputs_first and width != config.hidden_size:
@@ -43,7 +43,7 @@ QWEN3_VL_MOE_TEXT = Architecture(
     model_types=("qwen3_vl_moe_text",),
     classes=("Qwen3VLMoeTextModel",),
     read=read_qwen3_vl_moe,
-    tensors=tensors,
+    tensors=qwen3_moe_tensors,
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 151936,
