@@ -103,7 +103,7 @@ def target_of(command: Sequence[str]) -> Target:
 
 
 def build(output: Path = LIBRARY, flags: Sequence[str] = (), sources: Sequence[Path] = (), platform: str = "") -> None:
-    """Compile every source of this folder, and ``sources``, into the shared library ``output``, all at once.
+    """Compile every source below this folder, and ``sources``, into the shared library ``output``, all at once.
 
     ``platform`` is the tag of the wheel that it goes into, such as ``win_amd64``; empty if it goes into none.
 
@@ -126,7 +126,7 @@ def build(output: Path = LIBRARY, flags: Sequence[str] = (), sources: Sequence[P
             f"{shlex.join(command)} compiles for {target.machine}, and {platform} is a platform of {machine}: "
             "name another compiler by CC, or another platform"
         )
-    own = [*sorted(SOURCES.glob("*.c")), *sources]
+    own = [*sorted(SOURCES.rglob("*.c")), *sources]
     try:
         with tempfile.TemporaryDirectory() as folder:
             library = _compile(command, flags, target, own, Path(folder) / output.name)
@@ -147,7 +147,7 @@ def _compile(
     objects = [library.with_name(f"{source.stem}.o") for source in sources]
 
     def compile_one(source: Path, to: Path) -> None:
-        _run([*whole, *target.to_compile(), "-c", str(source), "-o", str(to)], command)
+        _run([*whole, *target.to_compile(), f"-I{SOURCES}", "-c", str(source), "-o", str(to)], command)
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(compile_one, sources, objects))
@@ -158,8 +158,8 @@ def _compile(
 
 
 def is_current(library: Path = LIBRARY) -> bool:
-    """Whether ``library`` is there, and no file of this folder is newer."""
-    files = [path for path in SOURCES.iterdir() if path.suffix in (".c", ".h", ".inc", ".py")]
+    """Whether ``library`` is there, and no file below this folder is newer."""
+    files = [path for path in SOURCES.rglob("*") if path.suffix in (".c", ".h", ".inc", ".py")]
     return library.is_file() and library.stat().st_mtime > max(path.stat().st_mtime for path in files)
 
 

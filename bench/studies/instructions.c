@@ -1,6 +1,6 @@
 /* Multiplies rows of x by a matrix a few times, for bench/studies/instructions.py, which counts the instructions.
  * Arguments: rows of x, block, bits, times. */
-#include "matrix.h"
+#include "matmul/matrix.h"
 
 #include <stdlib.h>
 

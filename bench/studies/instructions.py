@@ -26,7 +26,7 @@ KINDS = ((64, 8), (32, 4))
 
 def compiled(folder: Path) -> Path:
     """The program that is counted: the sources without ONNX Runtime's side, and one that multiplies."""
-    sources = [path for path in sorted(SOURCES.glob("*.c")) if path.name != "register.c"]
+    sources = [path for path in sorted(SOURCES.rglob("*.c")) if path.name != "register.c"]
     own, program = Path(__file__).with_suffix(".c"), folder / "instructions"
     words = [COMPILER, *FLAGS, f"-I{SOURCES}", "-static", *map(str, [own, *sources]), "-o", str(program), "-lm"]
     subprocess.run(words, check=True)

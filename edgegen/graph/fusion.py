@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from edgegen.graph.node import GraphNode, integer_attribute, renamed_attribute
 
 _MATRIX, _NORM, _ACTIVATION = range(3)
-"""The operator's kinds of steps; ``kernels/fused_layers.c`` has their inputs and attributes."""
+"""The operator's kinds of steps; ``kernels/layers/fused_layers.c`` has their inputs and attributes."""
 
 _STEPS = {b"BlockMatMul": _MATRIX, b"Norm": _NORM, b"Activation": _ACTIVATION}
 _MOST_STEPS = 16

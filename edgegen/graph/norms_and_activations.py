@@ -11,7 +11,7 @@ _ATTRIBUTE_FLOAT = 2
 _MOST_DIMENSIONS = 8
 
 _GELU, _GELU_TANH, SILU, _TANH, _RELU, NEGATIVE_SOFTPLUS, LOGISTIC = range(7)
-"""The operator's kinds; ``kernels/floats.h`` has their formulas."""
+"""The operator's kinds; ``kernels/floats/floats.h`` has their formulas."""
 
 _NORMS = {
     b"LayerNormalization": ("x weight bias", 1),

@@ -1,6 +1,6 @@
 """CompiledBackend: byte-level BPE over a compiled ``tokenizer.json``, which is mapped and takes no private memory.
 
-``kernels/tokenizer.c`` encodes. What the compiled form cannot do for certain (a text that is not in Unicode's
+``kernels/tokenizer/tokenizer.c`` encodes. What the compiled form cannot do for certain (a text that is not in Unicode's
 composed form where the tokenizer composes, or is no Unicode at all) goes to the tokenizers library, which reads
 ``tokenizer.json`` then.
 """

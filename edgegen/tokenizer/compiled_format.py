@@ -1,4 +1,4 @@
-"""The file of a compiled tokenizer, as the exporter writes it and ``kernels/tokenizer.c`` reads it.
+"""The file of a compiled tokenizer, as the exporter writes it and ``kernels/tokenizer/tokenizer.c`` reads it.
 
 A header, and sections whose offsets are multiples of 8; all numbers are little-endian. docs/bundle-format.md describes
 them.

@@ -1,4 +1,4 @@
-"""Check every place of kernels/onnxruntime_abi.h against an ONNX Runtime: `python -m tests.kernels.abi`.
+"""Check every place of kernels/ort/onnxruntime_abi.h against an ONNX Runtime: `python -m tests.kernels.abi`.
 
 A small operator in C, tests/kernels/probe.c, asks by each place for what is known otherwise. Needs a C compiler, NumPy,
 onnx and the ONNX Runtime in question, nothing of edgegen.
@@ -21,7 +21,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADER = ROOT / "kernels/onnxruntime_abi.h"
+HEADER = ROOT / "kernels/ort/onnxruntime_abi.h"
 _COMPILER = ("cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 
 

@@ -7,8 +7,8 @@
  * Arguments: the number of threads, and a seed for random matrices in place of the cases below; or "name", which prints
  * the name of the kernels that run.
  */
-#include "fused_layers.h"
-#include "gptq.h"
+#include "layers/fused_layers.h"
+#include "gptq/gptq.h"
 
 #include <inttypes.h>
 #include <pthread.h>

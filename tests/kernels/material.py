@@ -1,4 +1,4 @@
-"""Graphs of the kernels' operators, and what they compute by their definition in kernels/matrix.h, in NumPy."""
+"""Graphs of the kernels' operators, and their results by the definition in kernels/matmul/matrix.h, in NumPy."""
 
 import os
 from collections.abc import Generator, Mapping
@@ -211,7 +211,7 @@ def run(session: Any, x: Array) -> Array:
 
 
 def reference(weights: Weights, x: Array) -> Array:
-    """Compute kernels/matrix.h's formula of ``x`` [count, columns], operation by operation: float32 [count, rows]."""
+    """Compute kernels/matmul/matrix.h on ``x`` [count, columns], step by step: float32 [count, rows]."""
     count, blocks = len(x), weights.blocks
     padded = np.zeros((count, blocks * weights.block), np.float32)
     padded[:, : weights.columns] = x

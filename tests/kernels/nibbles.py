@@ -1,4 +1,4 @@
-"""Vectors of an int4 KV cache by their definition in kernels/attention.h, in NumPy."""
+"""Vectors of an int4 KV cache by their definition in kernels/attention/attention.h, in NumPy."""
 
 from functools import reduce
 from typing import Any

@@ -4,7 +4,7 @@
  * (float [2, 3]: 0 to 5), weights (an initializer, uint8 [2, 2]: 1 to 4), one that is left out, and again x; one
  * output.
  */
-#include "operators.h"
+#include "ort/operators.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@ from tests.root import ROOT
 pytestmark = pytest.mark.slow  # compiling takes its time
 
 DRIVER = ROOT / "tests/kernels/driver.c"
-SOURCES = [path for path in sorted((ROOT / "kernels").glob("*.c")) if path.name != "register.c"]
+SOURCES = [path for path in sorted((ROOT / "kernels").rglob("*.c")) if path.name != "register.c"]
 FLAGS = ["-std=gnu11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'kernels'}"]
 # Optimizing what a sanitizer has added would take minutes.
 SANITIZERS = {

@@ -24,7 +24,9 @@ def test_a_damaged_file_is_never_read_beyond(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     program, file, text = (tmp_path / name for name in ("program", "compiled", "text"))
-    sources = [str(path) for path in (ROOT / "tests/kernels/tokenizer_driver.c", ROOT / "kernels/tokenizer.c")]
+    sources = [
+        str(path) for path in (ROOT / "tests/kernels/tokenizer_driver.c", ROOT / "kernels/tokenizer/tokenizer.c")
+    ]
     built = subprocess.run(["cc", *FLAGS, SANITIZERS, *sources, "-o", str(program)], capture_output=True, text=True)
     if "cannot find" in built.stderr:
         pytest.skip("this compiler has no such sanitizer")

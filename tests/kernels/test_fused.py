@@ -12,7 +12,7 @@ from kernels.build import compiler
 from tests.root import ROOT
 
 PROGRAM = r"""
-#include "fused.h"
+#include "floats/fused.h"
 #include <stdio.h>
 int main(void) {
   float v[3];

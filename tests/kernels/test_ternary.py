@@ -34,7 +34,7 @@ def ternary(rng: np.random.Generator, columns: int, rows: int, *, bias: bool = F
 
 
 def definition(weights: Weights, x: Array) -> Array:
-    """Compute kernels/matrix.h's formula, operation by operation."""
+    """Compute kernels/matmul/matrix.h's formula, operation by operation."""
     apart = np.stack([weights.codes >> shift & 3 for shift in (0, 2, 4, 6)], -1)
     values = apart.reshape(weights.rows, -1).astype(np.int64) - 2
     most = np.abs(x).max(-1, keepdims=True)

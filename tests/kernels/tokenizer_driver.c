@@ -1,7 +1,7 @@
 /* Encodes a text by a compiled tokenizer that is damaged in many ways, each in memory of just its size: compiled with
  * sanitizers, any access beyond it ends the program. Prints how many of the damaged files were refused, and the ids of
  * the whole one. */
-#include "tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -147,7 +147,7 @@ def packed_zeros(zeros: Bytes, bits: int) -> Bytes:
 
 
 def _in_words(codes: Bytes, bits: int) -> Bytes:
-    """Codes [n, blocks, 32] of 3 or 2 bits, as ``kernels/matrix.h`` says: [n, blocks, 4 * bits]."""
+    """Codes [n, blocks, 32] of 3 or 2 bits, as ``kernels/matmul/matrix.h`` says: [n, blocks, 4 * bits]."""
     n, blocks, _ = codes.shape
     c = np.moveaxis(codes.reshape(n, blocks, 4, 8), 3, 0)
     if bits == 2:

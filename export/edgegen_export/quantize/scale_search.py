@@ -1,6 +1,6 @@
 """Scale search: block scales of least error, over clipping points that are each refined by least squares.
 
-The NumPy code adds in the order of ``kernels/gptq.inc``, which does the same in C.
+The NumPy code adds in the order of ``kernels/gptq/gptq.inc``, which does the same in C.
 """
 
 import numpy as np

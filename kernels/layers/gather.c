@@ -7,8 +7,8 @@
  * columns], which is (code - zero) * scale, as of the stock operator GatherBlockQuantized. Each length is checked
  * when a session is made, and each id before anything is read.
  */
-#include "matrix.h"
-#include "operators.h"
+#include "matmul/matrix.h"
+#include "ort/operators.h"
 
 #include <stdio.h>
 #include <stdlib.h>

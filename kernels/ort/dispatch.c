@@ -1,8 +1,8 @@
 /* Which kernels run: the best that the processor has, or those that EDGEGEN_ISA names. */
-#include "attention.h"
-#include "floats.h"
-#include "gptq.h"
-#include "matrix.h"
+#include "attention/attention.h"
+#include "floats/floats.h"
+#include "gptq/gptq.h"
+#include "matmul/matrix.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -9,9 +9,9 @@
  * y = activation(((x0 * k0 + x1 * k1) + ...) + bias), from the earliest token to the latest, each operation rounded
  * once: the bits of a token are the same however a text is cut.
  */
-#include "floats.h"
-#include "matrix.h"
-#include "operators.h"
+#include "floats/floats.h"
+#include "matmul/matrix.h"
+#include "ort/operators.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,9 @@
 #ifndef EDGEGEN_FUSED_LAYERS_H
 #define EDGEGEN_FUSED_LAYERS_H
 
-#include "floats.h"
-#include "matrix.h"
-#include "operators.h"
+#include "floats/floats.h"
+#include "matmul/matrix.h"
+#include "ort/operators.h"
 
 enum { MOST_STEPS = 16 };
 

@@ -1,5 +1,5 @@
 /* The kernels in portable C: what those of every instruction set compute, bit by bit. */
-#include "fused.h"
+#include "floats/fused.h"
 #include "matrix.h"
 
 #include <math.h>

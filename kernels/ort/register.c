@@ -1,5 +1,5 @@
 /* Registers the operators of the domain "edgegen" with a session's options. */
-#include "matrix.h"
+#include "matmul/matrix.h"
 #include "operators.h"
 
 static const OrtCustomOp *const OPERATORS[] = {

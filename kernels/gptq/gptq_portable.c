@@ -1,5 +1,5 @@
 /* GPTQ in portable C, which compilers turn into NEON where there is that. */
-#include "portable_floats.h"
+#include "floats/portable_floats.h"
 
 #define NAME edgegen_gptq_portable
 #define LABEL "portable"

@@ -14,8 +14,8 @@
  * rotary_interleaved.
  */
 #include "attention.h"
-#include "matrix.h"
-#include "operators.h"
+#include "matmul/matrix.h"
+#include "ort/operators.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* Attention in portable C. */
-#include "portable_floats.h"
+#include "floats/portable_floats.h"
 
 #include <stdint.h>
 #include <string.h>

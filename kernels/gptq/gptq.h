@@ -8,7 +8,7 @@
 #ifndef EDGEGEN_GPTQ_H
 #define EDGEGEN_GPTQ_H
 
-#include "matrix.h"
+#include "matmul/matrix.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,9 +10,9 @@
  * Channels do not depend on one another, and a token only on those before it: so its bits are the same however a text
  * is cut, and whatever else the batch has.
  */
-#include "floats.h"
-#include "matrix.h"
-#include "operators.h"
+#include "floats/floats.h"
+#include "matmul/matrix.h"
+#include "ort/operators.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

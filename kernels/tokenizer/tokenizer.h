@@ -6,7 +6,7 @@
 #ifndef EDGEGEN_TOKENIZER_H
 #define EDGEGEN_TOKENIZER_H
 
-#include "matrix.h"
+#include "matmul/matrix.h"
 
 #include <stddef.h>
 #include <stdint.h>
