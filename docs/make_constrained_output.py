@@ -117,7 +117,7 @@ HTTP `guided_whitespace_pattern`, and `whitespace_pattern` in `structured_output
 that may stand in one place, as in vLLM.
 
 Means of 16 answers and 16 calls that had to be made, of the embedded model, greedy, by
-`python -m bench.studies.json_whitespace`. With `flexible`, 4 of the calls were cut short by their limit:
+study `json_whitespace` of commit 34e8a18f. With `flexible`, 4 of the calls were cut short by their limit:
 
 | `json_whitespace` | tokens of an answer | white space in it, % | tokens of a call |
 |---|---:|---:|---:|
