@@ -1,4 +1,17 @@
-"""BatchExecutor: runs a step's work on the model. Owns the runner, the KV cache and the cache slots."""
+"""BatchExecutor: runs a step's work on the model. Owns the runner, the KV cache and the cache slots.
+
+Tokens reach the model in five ways, each with its own rule of what it leaves in a slot:
+
+- A chunk of a prompt: prefill, then a checkpoint at its end. The last token of a continued answer is not one: it is
+  decoded, as it was the first time.
+- One token of one sequence: decode, with rejected tokens of the run before in front of it.
+- One token of each sequence of a batch: decode. Rejected tokens are runs before it, as every slot gets one.
+- A proposal of one sequence: decode of several tokens, after a mark to which the slot returns if some are rejected.
+- Proposals of a batch: decode of rows of one length, the shorter ones filled up; nothing is marked.
+
+After the last two the slot holds more than counts: :meth:`BatchExecutor.accept` says how much does, and the next run of
+the sequence drops the rest.
+"""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids

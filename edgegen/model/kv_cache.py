@@ -89,7 +89,13 @@ class KVCache:
     def reserve(self, slots: int, length: int, tokens: int = 0) -> None:
         """Make room for ``length`` positions in each of ``slots`` slots, and for ``tokens`` in one run; may grow.
 
-        Growth is by half at least, so that the copies of a long generation stay a constant share of its work.
+        1. There is room: nothing happens.
+        2. The budget allows more: ``slots`` at least, and half more positions, so that the copies of a long generation
+           stay a constant share of its work; never positions beyond the context.
+        3. The budget does not: room to spare goes first, empty slots at the end, then capacity, down to what the
+           longest slot holds.
+        4. Even that is beyond the budget: what was asked for is granted. Admission has counted it, and a run cannot do
+           with less.
         """
         if slots <= self.slots and length <= self.capacity and tokens <= self._chunk:
             return
@@ -99,8 +105,6 @@ class KVCache:
             wanted = _rounded(max(length, capacity * 3 // 2))
             capacity = max(length, min(wanted, self._max_context))  # nothing to spare beyond the context
         if self._budget is not None and self.bytes_for(slots, capacity, chunk) > self._budget:
-            # Room to spare goes first: empty slots at the end, then capacity, down to what the longest slot holds. What
-            # was asked for is granted even beyond the budget: admission has counted it, and a run cannot do with less.
             slots = max([least, *(slot + 1 for slot, held in enumerate(self.lengths.tolist()) if held)])
             length = max(length, int(self.lengths.max(initial=0)))
             sizes = range(length, capacity + 1)

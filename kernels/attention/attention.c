@@ -40,9 +40,15 @@ enum {
   INPUTS,
   KEY_MEANS = KEY_SCALES
 };
-/* So many queries share what is turned, and are joined by one thread; few of them are split along the cache. */
 typedef enum { FLOATS, CODES, NIBBLES } Kind;
-enum { TOKENS_OF_A_TASK = 8, ROWS_OF_A_TASK = 64, ENOUGH_TASKS = 48, MOST_WORKERS = 64, VECTOR_FLOATS = 16 };
+/* None of them changes a bit of the results. */
+enum {
+  TOKENS_OF_A_TASK = 8, /* that are rotated and appended */
+  ROWS_OF_A_TASK = 64,  /* queries that share tiles of keys and values, and are joined by one thread */
+  ENOUGH_TASKS = 48,    /* with fewer blocks of queries the cache is split among tasks too, by its parts */
+  MOST_WORKERS = 64,    /* calls, each with scratch memory */
+  VECTOR_FLOATS = 16    /* of the widest vector: arrays of floats are whole ones */
+};
 
 typedef struct {
   const OrtApi *api;

@@ -19,13 +19,13 @@
 #endif
 
 enum {
-  FEW_TASKS = 8,
-  ROWS_FOR_ONE = 4,
-  MOST_TASKS_OF_ROWS = 16,
+  FEW_TASKS = 8,           /* of a matrix: enough that a late thread takes fewer */
+  ROWS_FOR_ONE = 4,        /* of the matrix, which the kernels of one row of x read together */
+  MOST_TASKS_OF_ROWS = 16, /* of x, as far as the next number allows */
   MOST_ROWS_OF_A_TASK = 8,
-  MOST_WORKERS = 64,
-  MOST_SPINS = 4096,
-  AHEAD = 16384
+  MOST_WORKERS = 64, /* each has memory */
+  MOST_SPINS = 4096, /* before a thread gives its core away */
+  AHEAD = 16384      /* bytes at most that a waiting worker prefetches */
 };
 
 /* Steps that are done row by row, and then a matrix, to all rows, unless the layers end before. */
@@ -148,8 +148,14 @@ static void wait_for(atomic_size_t *done, size_t tasks, Ahead *ahead) {
   }
 }
 
-/* Takes tasks of one phase after the other. Who waits for a phase has found all its tasks taken, by threads that are at
- * work: so at least one always is. */
+/* Takes tasks of one phase after the other, and is a barrier between two phases:
+ *   1. A worker takes a task by its flag, and runs it.
+ *   2. It adds 1 to the phase's `done`, by release: what it wrote is seen by whoever reads the count.
+ *   3. Once all flags are taken, it goes on to the next phase, and waits there until `done` of the phase before is the
+ *      number of tasks, by acquire.
+ *   4. While it waits it prefetches, then spins, then gives its core away.
+ * No deadlock: who waits has found every task taken by a thread that is at work on it. Calls that come after the last
+ * task was taken, `all_taken`, return at once; they need not wait, for ONNX Runtime waits for all calls. */
 static void take_tasks(void *data, size_t call) {
   (void)call;
   Job *job = data;
