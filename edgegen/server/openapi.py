@@ -99,7 +99,7 @@ def _described(operation: Operation) -> dict[str, Any]:
             name: {"description": text, "schema": {"type": "string"}} for name, text in operation.headers.items()
         }
     refused = (403,) if operation.open else _EVERYWHERE
-    made: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "responses": {
@@ -108,19 +108,19 @@ def _described(operation: Operation) -> dict[str, Any]:
         },
     }
     if operation.parameters:
-        made["parameters"] = [*operation.parameters]
+        described["parameters"] = [*operation.parameters]
     if operation.body is not None:
-        made["requestBody"] = {"required": True, "content": {JSON: {"schema": operation.body}}}
+        described["requestBody"] = {"required": True, "content": {JSON: {"schema": operation.body}}}
     if operation.open:
-        made["security"] = []
-    return made
+        described["security"] = []
+    return described
 
 
 def _error(status: int, operation: Operation) -> dict[str, Any]:
-    made: dict[str, Any] = {
+    described: dict[str, Any] = {
         "description": _REASONS.get(status) or HTTPStatus(status).phrase,
         "content": {JSON: {"schema": operation.error}},
     }
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        made["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "string"}}}
-    return made
+        described["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "string"}}}
+    return described

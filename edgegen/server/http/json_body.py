@@ -49,9 +49,9 @@ def parse_json(data: bytes | bytearray) -> dict[str, Any]:
         ApiError: ``data`` is no JSON object, is nested too deeply, or has a number that JSON has not.
     """
     try:
-        found: object = json.loads(data.decode(), parse_constant=_refuse_constant)
+        value: object = json.loads(data.decode(), parse_constant=_refuse_constant)
         if b"\\ud" in data.lower():  # half a character may have been escaped
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeError:
         raise ApiError(400, "the body is not Unicode text in UTF-8.", code="invalid_json") from None
     except json.JSONDecodeError as error:
@@ -62,9 +62,9 @@ def parse_json(data: bytes | bytearray) -> dict[str, Any]:
         raise _too_deep() from None
     except ValueError as error:
         raise ApiError(400, f"the body is not JSON: {one_or_list([str(error)])}.", code="invalid_json") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ApiError(400, "the body must be a JSON object.", code="invalid_json")
-    content = cast(dict[str, Any], found)
+    content = cast(dict[str, Any], value)
     _check_depth(content)
     return content
 

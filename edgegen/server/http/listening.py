@@ -43,13 +43,13 @@ def listening(options: ServerOptions) -> Generator[Listening]:
         UsageError: other machines reach systemd's socket, and no key is asked for.
     """
     with ExitStack() as stack:
-        given = [stack.enter_context(one) for one in handed_over()]
-        if len(given) > 1:
-            raise ListenError(f"systemd hands over {len(given)} sockets, and the server listens on one.")
-        if given:
-            options = _as_handed_over(options, given[0])
-            given[0].setblocking(False)
-            found = given[0]
+        sockets = [stack.enter_context(one) for one in handed_over()]
+        if len(sockets) > 1:
+            raise ListenError(f"systemd hands over {len(sockets)} sockets, and the server listens on one.")
+        if sockets:
+            options = _as_handed_over(options, sockets[0])
+            sockets[0].setblocking(False)
+            found = sockets[0]
         elif path := options.socket_path:
             found = stack.enter_context(_unix_socket(path))
         else:
@@ -68,18 +68,18 @@ def listen(options: ServerOptions) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise ListenError(f"cannot listen on {where}: {error.strerror or error}.") from None
     try:
-        found.setsockopt(socket.SOL_SOCKET, address_option(), 1)
-        found.bind(address)
-        found.listen(BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, address_option(), 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
     except OSError as error:
-        found.close()
+        listener.close()
         raise ListenError(f"cannot listen on {where}: {error.strerror}: give another --host or --port.") from None
-    found.setblocking(False)
-    return found
+    listener.setblocking(False)
+    return listener
 
 
 def address_option(names: Any = socket) -> int:
@@ -99,16 +99,16 @@ def _unix_socket(path: str) -> Generator[socket.socket]:
     if not hasattr(socket, "AF_UNIX"):
         raise ListenError(f"cannot listen on {path}: this system has no UNIX sockets; give an address as --host.")
     _remove_stale(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as found:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            found.bind(path)
-            found.listen(BACKLOG)
+            listener.bind(path)
+            listener.listen(BACKLOG)
         except OSError as error:
             raise ListenError(f"cannot listen on {path}: {error.strerror or error}: give another --host.") from None
-        found.setblocking(False)
+        listener.setblocking(False)
         ours = Path(path).stat().st_ino
         try:
-            yield found
+            yield listener
         finally:
             with suppress(OSError):
                 if Path(path).stat().st_ino == ours:

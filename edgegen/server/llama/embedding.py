@@ -16,17 +16,19 @@ class LlamaEmbedding:
     url = EMBEDDING
 
     def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
-        given = EMBEDDING_REQUEST.read(body)
-        named = [name for name in ("content", "input") if name in given]
+        params = EMBEDDING_REQUEST.read(body)
+        named = [name for name in ("content", "input") if name in params]
         if len(named) != 1:
             said = (
                 "content is missing: a text expected" if not named else "content and input are the same: leave one out"
             )
             raise ApiError(400, f"{said}.", param="content")
-        normalize = given.get("embd_normalize")
+        normalize = params.get("embd_normalize")
         return EmbeddingsRequest(
-            several(given[named[0]]), None if normalize is None else normalize == 2, given, param=named[0]
+            several(params[named[0]]), None if normalize is None else normalize == 2, params, param=named[0]
         )
 
-    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> list[dict[str, Any]]:
-        return [{"index": at, "embedding": [vector]} for at, vector in enumerate(found.vectors.tolist())]
+    def answer(
+        self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float
+    ) -> list[dict[str, Any]]:
+        return [{"index": at, "embedding": [vector]} for at, vector in enumerate(embeddings.vectors.tolist())]

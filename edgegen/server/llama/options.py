@@ -68,14 +68,14 @@ _ALL_OF = ("penalty_last_n", "dry_penalty_last_n")
 
 def completion_options() -> dict[str, Schema]:
     """The schemas of all options of a request: llama-server's, and every option here under its own name."""
-    own = option_schemas()
+    options = option_schemas()
     whole_text: Schema = {"type": "integer", "minimum": -1}
     tokens: Schema = {"type": "integer", "minimum": -2}
     names = enum(*SAMPLERS)
     single = ("logprobs", "num_return_sequences")
     return {
-        **{name: schema for name, schema in own.items() if name not in single},
-        **{name: described(own[option], f"llama-server's name of {option}.") for name, option in RENAMED.items()},
+        **{name: schema for name, schema in options.items() if name not in single},
+        **{name: described(options[option], f"llama-server's name of {option}.") for name, option in RENAMED.items()},
         "n_predict": described(tokens, "Most tokens to generate; -1: all that fit; 0: the prompt is read only."),
         "max_tokens": described(tokens, "Another name of n_predict."),
         **dict.fromkeys(
@@ -85,7 +85,7 @@ def completion_options() -> dict[str, Schema]:
         "temperature": described(NUMBER, "0 and less: the likeliest token."),
         "top_k": described(INTEGER, "0 and less: all tokens."),
         "top_n_sigma": described(NUMBER, "0 and less: off."),
-        "stop": any_of(own["stop_strings"], array_of(STRING, most=0)),
+        "stop": any_of(options["stop_strings"], array_of(STRING, most=0)),
         "json_schema": described(OBJECT, "A JSON Schema that the text must fit."),
         "t_max_predict_ms": described(NUMBER, "Most milliseconds of the answer; 0 and less: no limit."),
         "ignore_eos": described(BOOLEAN, "No token that ends an answer is chosen."),
@@ -97,14 +97,14 @@ def completion_options() -> dict[str, Schema]:
         ),
         **no_op_schemas(NO_OPS),
         **refused_schemas({name: told for name, told in REFUSED.items() if name != _BREAKERS}),
-        _BREAKERS: advised(any_of(enum(*REFUSED[_BREAKERS][0]), own[_BREAKERS]), REFUSED[_BREAKERS][1]),
+        _BREAKERS: advised(any_of(enum(*REFUSED[_BREAKERS][0]), options[_BREAKERS]), REFUSED[_BREAKERS][1]),
     }
 
 
-def read_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def read_options(params: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The generation options in a body that fits its schema; what two say, and what is no bias, are problems."""
     values, said_by = dict[str, Any](), dict[str, str]()
-    for name, value in given.items():
+    for name, value in params.items():
         option = RENAMED.get(name, name)
         if option not in OPTION_NAMES or (name in REFUSED and value in REFUSED[name][0]):
             continue
@@ -112,11 +112,11 @@ def read_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any
             problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
         said_by[option] = name
         _set(values, name, option, value, problems)
-    if given.get("ignore_eos"):
+    if params.get("ignore_eos"):
         values["min_new_tokens"] = values.get("max_new_tokens", UNLIMITED)
-    if "samplers" in given:
+    if "samplers" in params:
         off = GenerationOptions()
-        for sampler in SAMPLERS.keys() - {*given["samplers"]}:
+        for sampler in SAMPLERS.keys() - {*params["samplers"]}:
             values |= {option: getattr(off, option) for option in SAMPLERS[sampler]}
     return values
 

@@ -50,13 +50,13 @@ def _prompt(items: list[Any]) -> Prompt:
     return cast(list[int], items) if all(isinstance(one, int) for one in items) else MixedPrompt(items)
 
 
-def _wire_request(prompts: tuple[Prompt, ...], given: Mapping[str, Any]) -> WireRequest:
+def _wire_request(prompts: tuple[Prompt, ...], params: Mapping[str, Any]) -> WireRequest:
     problems = list[str]()
-    values = read_options(given, problems)
-    settings = RequestSettings(values, given, RENAMED)
+    values = read_options(params, problems)
+    settings = RequestSettings(values, params, RENAMED)
     if problems:
         raise settings.error(one_or_list(problems))
     settings.check_limits()
     return WireRequest(
-        prompts, settings, given.get("stream", False), reports_progress=given.get("return_progress", False)
+        prompts, settings, params.get("stream", False), reports_progress=params.get("return_progress", False)
     )

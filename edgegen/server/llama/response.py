@@ -51,7 +51,7 @@ class LlamaWriter:
         running.add(len(piece.token_ids))
         if self._reads_only or not (piece.text or piece.token_ids):
             return []
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "index": prompt,
             "content": piece.text,
             "tokens": [*piece.token_ids],
@@ -61,8 +61,8 @@ class LlamaWriter:
             "tokens_evaluated": self._prompt_tokens,
         }
         if self._body.get("timings_per_token"):
-            told["timings"] = running.told()
-        return [Event.of(told | _probabilities(piece.logprobs))]
+            fields["timings"] = running.told()
+        return [Event.of(fields | _probabilities(piece.logprobs))]
 
     def progress(self, told: PromptProgress, prompt: int) -> list[Event]:
         piece = {"index": prompt, "content": "", "tokens": list[int](), "stop": False, "id_slot": -1}
@@ -112,19 +112,19 @@ class LlamaWriter:
             "timings": times | {"predicted_n": count},
         }
 
-    def _cut(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _cut(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields that ``response_fields`` name, each under its path."""
         paths: list[str] | None = self._body.get("response_fields")
         if not paths:
-            return told
-        found = dict[str, Any]()
+            return fields
+        chosen = dict[str, Any]()
         for path in paths:
-            value: Any = told
+            value: Any = fields
             for name in path.split("/"):
                 value = cast(Mapping[str, Any], value).get(name) if isinstance(value, Mapping) else None
             if value is not None:
-                found[path] = value
-        return found
+                chosen[path] = value
+        return chosen
 
 
 def _probabilities(entries: Sequence[TokenLogprob]) -> dict[str, Any]:

@@ -48,31 +48,31 @@ def _completion() -> Schema:
 
 def _infill() -> Schema:
     extra = object_of({"text": STRING}, parameters({"filename": STRING}))
-    own = {
+    fields = {
         "input_prefix": described(STRING, "What is before the text."),
         "input_suffix": described(STRING, "What comes after the text."),
         "input_extra": described(array_of(extra), "Other files, which the model reads first."),
         "prompt": described(STRING, "Goes on after input_prefix."),
     }
-    return object_of({}, parameters({**_shared(), **own}))
+    return object_of({}, parameters({**_shared(), **fields}))
 
 
 def _template() -> Schema:
     messages = array_of(checked_later(ref("ChatMessage")), 1, MOST_MESSAGES)
-    own = {
+    fields = {
         "model": ref("ModelName"),
         "tools": array_of(checked_later(ref("Tool")), most=MOST_TOOLS),
         **{name: openai.COMPONENTS["ChatCompletionRequest"]["properties"][name] for name in _OF_A_CHAT},
     }
     asked = "a list of messages such as {'role': 'user', 'content': 'Hello'}"
-    return object_of({"messages": expecting(messages, asked)}, parameters(own))
+    return object_of({"messages": expecting(messages, asked)}, parameters(fields))
 
 
 def _embedding() -> Schema:
     text = expecting({"type": "string", "minLength": 1}, "a text that is not empty")
     inputs = any_of(text, PROMPT_IDS, array_of(any_of(text, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS))
     asked = expecting(inputs, "a text, a list of token ids, or a list of such inputs")
-    own = {
+    fields = {
         "content": asked,
         "input": described(asked, "Another name of content."),
         "model": ref("ModelName"),
@@ -80,7 +80,7 @@ def _embedding() -> Schema:
             described(enum(-1, 2), "2: vectors of the length 1; -1: as they are."), "there is no other normalization"
         ),
     }
-    return object_of({}, parameters(own))
+    return object_of({}, parameters(fields))
 
 
 _OF_A_CHAT = ("chat_template_kwargs", "add_generation_prompt", "continue_final_message")

@@ -83,9 +83,9 @@ def _prompt(given: Mapping[str, Any], problems: list[str]) -> ChatPrompt | None:
     return ChatPrompt(conversation, tools, choice, parallel)
 
 
-def _options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def _options(params: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     values, said_by = dict[str, Any](), dict[str, str]()
-    for name, value in given.items():
+    for name, value in params.items():
         option = RENAMED.get(name, name)
         if option not in OPTION_NAMES or name == "thinking":
             continue
@@ -94,13 +94,13 @@ def _options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
         else:
             # In Anthropic's API no number stands for all that fits.
             values[option], said_by[option] = value if name == "max_tokens" else from_json(option, value), name
-    budget, most = _budget(given), given.get("max_tokens")
+    budget, most = _budget(params), params.get("max_tokens")
     if budget and "max_thinking_tokens" in values:
         problems.append("max_thinking_tokens and thinking.budget_tokens would say the same: keep one of them")
     if budget and most is not None and (found := budget["max_thinking_tokens"]) >= most:
         problems.append(f"thinking.budget_tokens: less than max_tokens, {most}, expected, found {found}")
     values |= budget
-    form = given.get("output_config", {}).get("format") or given.get("output_format")
+    form = params.get("output_config", {}).get("format") or params.get("output_format")
     if form is not None:
         if "response_format" in values:
             problems.append("response_format and output_config.format would say the same: keep one of them")

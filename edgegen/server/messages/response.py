@@ -46,16 +46,16 @@ class MessageWriter:
         return [_event("message_start", message=message), PING]
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
-        made = list[Event]()
+        events = list[Event]()
         if piece.reasoning_content:
-            made += self._open({"type": "thinking", "thinking": "", "signature": ""})
+            events += self._open({"type": "thinking", "thinking": "", "signature": ""})
             self._thoughts.append(piece.reasoning_content)
             thought = {"type": "thinking_delta", "thinking": piece.reasoning_content}
-            made.append(PING if self._hides else self._delta(thought))
+            events.append(PING if self._hides else self._delta(thought))
         if piece.content:
-            made += self._open({"type": "text", "text": ""})
-            made.append(self._delta({"type": "text_delta", "text": piece.content}))
-        return made + self._calls(piece)
+            events += self._open({"type": "text", "text": ""})
+            events.append(self._delta({"type": "text_delta", "text": piece.content}))
+        return events + self._calls(piece)
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         result = results[0]
@@ -93,13 +93,13 @@ class MessageWriter:
         return blocks
 
     def _calls(self, piece: GenerationChunk) -> list[Event]:
-        made = list[Event]()
+        events = list[Event]()
         for delta in piece.tool_call_deltas:
             if delta.id is not None:
-                made += self._open({"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}})
+                events += self._open({"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}})
             if delta.arguments:
-                made.append(self._delta({"type": "input_json_delta", "partial_json": delta.arguments}))
-        return made
+                events.append(self._delta({"type": "input_json_delta", "partial_json": delta.arguments}))
+        return events
 
     def _open(self, block: dict[str, Any]) -> list[Event]:
         """Begin ``block``, unless it is text or thoughts that go on."""

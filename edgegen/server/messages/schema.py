@@ -80,7 +80,7 @@ def _request() -> Schema:
     options = option_schemas()
     one_answer = "A message is one answer without log-probabilities."
     leave = "a message is one answer without log-probabilities: leave it out"
-    given: dict[str, Schema] = {
+    fields: dict[str, Schema] = {
         **options,
         **{name: advised(described(enum(value), one_answer), leave) for name, value in _ONE_ANSWER.items()},
         "max_tokens": described({"type": "integer", "minimum": 1}, "Most tokens to generate."),
@@ -92,7 +92,7 @@ def _request() -> Schema:
     there = {"not": enum(None)}
     limits = [{"required": [one], "properties": {one: there}} for one in ("max_tokens", "max_new_tokens")]
     missing = "max_tokens is missing: say how many tokens the answer may have"
-    return {**object_of({"messages": _MESSAGES}, parameters(given)), "anyOf": limits, ADVICE: missing}
+    return {**object_of({"messages": _MESSAGES}, parameters(fields)), "anyOf": limits, ADVICE: missing}
 
 
 def _said(*blocks: str) -> Schema:

@@ -161,13 +161,13 @@ class InstalledModels:
             base = bundle.base
             yield bundle
         except EdgegenError as error:
-            said = str(error).replace(str(folder), repr(name))
+            message = str(error).replace(str(folder), repr(name))
             if base is not None:
-                said = said.replace(str(base.path), repr(base.path.name))
+                message = message.replace(str(base.path), repr(base.path.name))
             if self._draft is not None:
-                said = said.replace(str(self._draft.path), repr(self._draft.path.name))
-            said = " ".join(said.split())
-            raise ModelLoadError(f"cannot load {name!r}: {said}") from error
+                message = message.replace(str(self._draft.path), repr(self._draft.path.name))
+            message = " ".join(message.split())
+            raise ModelLoadError(f"cannot load {name!r}: {message}") from error
 
     def _load(self, bundle: Bundle) -> LLM:
         kv = self._kv(bundle)

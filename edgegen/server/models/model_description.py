@@ -12,7 +12,7 @@ from edgegen.tokenizer.compiled_format import COMPILED, added_tokens
 
 def capabilities(bundle: Bundle, template: ChatTemplate | None = None) -> list[str]:
     """Return the capabilities of a model, in ollama's words: completion, tools, thinking, embedding, insert."""
-    found = ["completion"]
+    names = ["completion"]
     with_tools = Conversation([{"role": "user", "content": ""}], tools=({},))
     try:
         template = template or ChatTemplate.from_bundle(bundle)
@@ -20,13 +20,13 @@ def capabilities(bundle: Bundle, template: ChatTemplate | None = None) -> list[s
         thinks = template.reasoning() or template.thinking_switch().is_there
     except EdgegenError:  # a template that fails has neither
         tools = thinks = False
-    found += [name for name, there in (("tools", tools), ("thinking", thinks)) if there]
+    names += [name for name, there in (("tools", tools), ("thinking", thinks)) if there]
     hidden = bundle.variant.hidden_states
     if hidden is not None and hidden.embedding_size is not None:
-        found.append("embedding")
+        names.append("embedding")
     if fill_tokens({token["content"]: token for token in _added_tokens(bundle)}):
-        found.append("insert")
-    return found
+        names.append("insert")
+    return names
 
 
 def _added_tokens(bundle: Bundle) -> list[dict[str, Any]]:

@@ -75,11 +75,11 @@ class Pull:
         Raises:
             ApiError: the model could not be pulled.
         """
-        at, told = 0, None
+        at, shown = 0, None
         while True:
-            if at < len(self._stages) and self._stages[at] is not told:
-                told = self._stages[at]
-                yield told
+            if at < len(self._stages) and self._stages[at] is not shown:
+                shown = self._stages[at]
+                yield shown
             elif at + 1 < len(self._stages):
                 at += 1
             elif self._has_ended:
@@ -91,8 +91,8 @@ class Pull:
                     async with asyncio.timeout(seconds):
                         await self._change.wait()
                 except TimeoutError:
-                    if told is not None:
-                        yield told
+                    if shown is not None:
+                        yield shown
 
     def say(self, progress: PullProgress) -> None:
         """Tell all who follow; of one stage only the latest is kept."""
@@ -144,13 +144,13 @@ class Pull:
             runner.wait()
 
     def _hear(self, line: str) -> None:
-        found: Any = None
+        event: Any = None
         if line.startswith("{"):
             with suppress(ValueError):
-                found = json.loads(line)
-        match found:
+                event = json.loads(line)
+        match event:
             case {"stage": str(stage)}:
-                told = cast(dict[str, Any], found)
+                told = cast(dict[str, Any], event)
                 self.say(PullProgress(stage, *(told.get(name) for name in ("sha256", "completed", "total"))))
             case _:
                 self._said.append(line)

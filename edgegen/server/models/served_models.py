@@ -371,8 +371,8 @@ class ServedModels:
             ApiError: it cannot be loaded, or not in the time of a request.
         """
         if model.llm is None and model.loading is None and not load:
-            said = f"{model.name!r} is not loaded: load it with POST /models/load."
-            raise ApiError(400, said, param="model", code="model_not_loaded")
+            message = f"{model.name!r} is not loaded: load it with POST /models/load."
+            raise ApiError(400, message, param="model", code="model_not_loaded")
         try:
             async with time_limit(self._options.request_seconds):
                 while model.llm is None:
@@ -381,9 +381,11 @@ class ServedModels:
                         model.loading.add_done_callback(_retrieve)
                     await asyncio.shield(model.loading)  # a client that leaves does not end what others wait for
         except TimeoutError:
-            said = f"{model.name!r} could not be loaded in time, as other models are loaded or in use: try again later."
+            message = (
+                f"{model.name!r} could not be loaded in time, as other models are loaded or in use: try again later."
+            )
             raise ApiError(
-                503, said, kind="server_error", code="model_load_timeout", headers={"Retry-After": "5"}
+                503, message, kind="server_error", code="model_load_timeout", headers={"Retry-After": "5"}
             ) from None
         return model.llm
 

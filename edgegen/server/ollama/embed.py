@@ -15,23 +15,23 @@ class OllamaEmbed:
     url = EMBED
 
     def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
-        given = EMBED_REQUEST.read(body)
-        texts = [given["input"]] if isinstance(given["input"], str) else given["input"]
+        params = EMBED_REQUEST.read(body)
+        texts = [params["input"]] if isinstance(params["input"], str) else params["input"]
         return EmbeddingsRequest(
             tuple(filter(None, texts)),
             normalize=True,
-            body=given,
-            truncate=given.get("truncate", True),
-            keep_alive=keep_alive_seconds(given.get("keep_alive")),
+            body=params,
+            truncate=params.get("truncate", True),
+            keep_alive=keep_alive_seconds(params.get("keep_alive")),
         )
 
-    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> dict[str, Any]:
+    def answer(self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
         return {
             "model": asked.body.get("model", model),
-            "embeddings": found.vectors.tolist(),
+            "embeddings": embeddings.vectors.tolist(),
             "total_duration": nanoseconds(perf_counter() - asked.begin),
             "load_duration": nanoseconds(loaded - asked.begin),
-            "prompt_eval_count": found.prompt_tokens,
+            "prompt_eval_count": embeddings.prompt_tokens,
         }
 
 
@@ -41,16 +41,16 @@ class OllamaEmbeddings:
     url = EMBEDDINGS
 
     def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
-        given = EMBEDDINGS_REQUEST.read(body)
+        params = EMBEDDINGS_REQUEST.read(body)
         return EmbeddingsRequest(
-            tuple(filter(None, [given.get("prompt")])),
+            tuple(filter(None, [params.get("prompt")])),
             normalize=False,
-            body=given,
+            body=params,
             param="prompt",
             truncate=True,
-            keep_alive=keep_alive_seconds(given.get("keep_alive")),
+            keep_alive=keep_alive_seconds(params.get("keep_alive")),
         )
 
-    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> dict[str, Any]:
+    def answer(self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
         """Without a text the model is loaded."""
-        return {"embedding": found.vectors[0].tolist() if len(found.vectors) else []}
+        return {"embedding": embeddings.vectors[0].tolist() if len(embeddings.vectors) else []}

@@ -141,13 +141,13 @@ class OllamaRoutes:
     async def _told(
         self, models: Iterable[ServedModel], tell: Callable[[ServedModel, Bundle], dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        told = list[dict[str, Any]]()
+        described = list[dict[str, Any]]()
         for model in models:
             try:
-                told.append(await LOADING.run(tell, model, await self._models.bundle(model)))
+                described.append(await LOADING.run(tell, model, await self._models.bundle(model)))
             except (ApiError, OSError):  # `GET /models` tells what is wrong with it
                 continue
-        return told
+        return described
 
 
 def _lines(*lines: dict[str, str]) -> Response:
@@ -155,13 +155,13 @@ def _lines(*lines: dict[str, str]) -> Response:
     return Response(text, headers={"content-type": JSON_LINES.media})
 
 
-def _named(given: Mapping[str, Any]) -> str:
+def _named(params: Mapping[str, Any]) -> str:
     """The model of a body: ``name`` is the older word for it.
 
     Raises:
         ApiError: the two say different names.
     """
-    model, name = given.get("model"), given.get("name")
+    model, name = params.get("model"), params.get("name")
     if model and name and model != name:
         raise ApiError(400, "model and name are two models: leave name out.", param="name")
     return model or name or ""

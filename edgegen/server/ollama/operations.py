@@ -24,7 +24,7 @@ from edgegen.strict_json.schema import (
 _DROPPED = {"Edgegen-Dropped-Messages": "How many of the oldest messages did not fit the context."}
 
 
-def _answer(said: dict[str, Schema], more: dict[str, Schema]) -> Schema:
+def _answer(fields: dict[str, Schema], more: dict[str, Schema]) -> Schema:
     durations = dict.fromkeys(
         ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"), described(COUNT, "Nanoseconds.")
     )
@@ -33,7 +33,7 @@ def _answer(said: dict[str, Schema], more: dict[str, Schema]) -> Schema:
     logprobs = array_of(object_of({**entry, "top_logprobs": array_of(object_of(entry))}))
     reason = enum("stop", "length", "load", "unload")
     return object_of(
-        {"model": STRING, "created_at": STRING, "done": BOOLEAN, **said},
+        {"model": STRING, "created_at": STRING, "done": BOOLEAN, **fields},
         {"done_reason": reason, **durations, **counts, "logprobs": logprobs, **more},
     )
 

@@ -73,10 +73,10 @@ _ONE_ANSWER = "num_return_sequences"
 
 
 def _options() -> Schema:
-    own = option_schemas()
-    given: dict[str, Schema] = {
-        **{name: schema for name, schema in own.items() if name not in (*_OF_THE_REQUEST, _ONE_ANSWER)},
-        **{name: described(own[option], f"Ollama's name of {option}.") for name, option in _renamed().items()},
+    options = option_schemas()
+    fields: dict[str, Schema] = {
+        **{name: schema for name, schema in options.items() if name not in (*_OF_THE_REQUEST, _ONE_ANSWER)},
+        **{name: described(options[option], f"Ollama's name of {option}.") for name, option in _renamed().items()},
         "num_predict": described(
             {"type": "integer", "minimum": -2}, "Most tokens to generate; 0 and less: all that fit."
         ),
@@ -87,7 +87,7 @@ def _options() -> Schema:
         **refused_schemas(REFUSED),
     }
     elsewhere = dict.fromkeys(_OF_THE_REQUEST, "it is a parameter of the request, beside options")
-    return {**object_of({}, parameters(given)), ELSEWHERE: elsewhere}
+    return {**object_of({}, parameters(fields)), ELSEWHERE: elsewhere}
 
 
 def _renamed() -> dict[str, str]:
@@ -130,12 +130,12 @@ KEEP_ALIVE: Schema = expecting(
 """How long the model stays loaded: Go's durations, or seconds, also as text."""
 
 
-def keep_alive_seconds(given: float | str | None) -> float | None:
+def keep_alive_seconds(value: float | str | None) -> float | None:
     """The seconds of ``keep_alive``; below 0 it is forever."""
-    if given is None:
+    if value is None:
         return None
-    if isinstance(given, str):
-        parts = re.findall(f"({_NUMBER})({_UNIT})", given)
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts) if parts else abs(float(given))
-        return float("inf") if given.startswith("-") and seconds else seconds
-    return float("inf") if given < 0 else float(given)
+    if isinstance(value, str):
+        parts = re.findall(f"({_NUMBER})({_UNIT})", value)
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts) if parts else abs(float(value))
+        return float("inf") if value.startswith("-") and seconds else seconds
+    return float("inf") if value < 0 else float(value)

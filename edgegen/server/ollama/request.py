@@ -23,18 +23,18 @@ def read_chat(body: Mapping[str, Any]) -> WireRequest:
     Raises:
         ApiError: lists everything that is wrong with the body.
     """
-    given, problems = CHAT_REQUEST.read(body), list[str]()
-    settings = _settings(given, problems)
+    params, problems = CHAT_REQUEST.read(body), list[str]()
+    settings = _settings(params, problems)
     try:
-        Tools.read(given.get("tools", []))
+        Tools.read(params.get("tools", []))
     except ConversationError as error:
         problems += each_problem(error)
-    if not given.get("messages"):
-        return _load(given, settings, problems)
-    conversation = read_conversation({"messages": read_messages(given["messages"])}, problems)
+    if not params.get("messages"):
+        return _load(params, settings, problems)
+    conversation = read_conversation({"messages": read_messages(params["messages"])}, problems)
     if problems or conversation is None:
         raise settings.error(one_or_list(problems))
-    return _wire_request(ChatPrompt(conversation, given.get("tools") or None), given, settings)
+    return _wire_request(ChatPrompt(conversation, params.get("tools") or None), params, settings)
 
 
 def read_generate(body: Mapping[str, Any]) -> WireRequest:
@@ -43,21 +43,21 @@ def read_generate(body: Mapping[str, Any]) -> WireRequest:
     Raises:
         ApiError: lists everything that is wrong with the body.
     """
-    given, problems = GENERATE_REQUEST.read(body), list[str]()
-    prompt, suffix, system = given.get("prompt", ""), given.get("suffix", ""), given.get("system", "")
-    raw, thinks = given.get("raw", False), given.get("think") not in (None, False)
+    params, problems = GENERATE_REQUEST.read(body), list[str]()
+    prompt, suffix, system = params.get("prompt", ""), params.get("suffix", ""), params.get("system", "")
+    raw, thinks = params.get("raw", False), params.get("think") not in (None, False)
     plain = "suffix" if suffix else "raw" if raw else None
-    before = Memory.read(given["context"], problems) if given.get("context") else Memory()
+    before = Memory.read(params["context"], problems) if params.get("context") else Memory()
     if plain:
-        asked = {"system": system, "context": given.get("context"), "think": thinks}
+        asked = {"system": system, "context": params.get("context"), "think": thinks}
         problems += [f"{name} goes with a chat template, and {plain} without one" for name, one in asked.items() if one]
-    settings = _settings(given, problems, chat=plain is None)
+    settings = _settings(params, problems, chat=plain is None)
     if not (prompt or suffix):
-        return _load(given, settings, problems)
+        return _load(params, settings, problems)
     if problems:
         raise settings.error(one_or_list(problems))
     chosen: str | ModelPrompt = prompt if raw else GeneratePrompt(prompt, system, before, thinks)
-    return _wire_request(FillPrompt(prompt, suffix) if suffix else chosen, given, settings)
+    return _wire_request(FillPrompt(prompt, suffix) if suffix else chosen, params, settings)
 
 
 def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -67,32 +67,32 @@ def read_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     """
     read, calls, waiting = list[dict[str, Any]](), 0, list[tuple[str, str]]()
     for message in messages:
-        told = {name: value for name, value in message.items() if value is not None}
-        made: dict[str, Any] = {"role": told["role"].lower(), "content": told.get("content", "")}
-        if told.get("thinking"):
-            made["reasoning_content"] = told["thinking"]
-        if told.get("tool_calls"):
-            made["tool_calls"] = list[Any]()
-        for call in told.get("tool_calls") or ():
+        fields = {name: value for name, value in message.items() if value is not None}
+        converted: dict[str, Any] = {"role": fields["role"].lower(), "content": fields.get("content", "")}
+        if fields.get("thinking"):
+            converted["reasoning_content"] = fields["thinking"]
+        if fields.get("tool_calls"):
+            converted["tool_calls"] = list[Any]()
+        for call in fields.get("tool_calls") or ():
             function, calls = call["function"], calls + 1
             # Nine letters and digits, which every template accepts.
             call_id = call.get("id") or f"call{calls:05}"
             waiting.append((call_id, function["name"]))
             shown = {"name": function["name"], "arguments": function["arguments"]}
-            made["tool_calls"].append({"id": call_id, "type": "function", "function": shown})
-        if made["role"] == "tool":
-            made |= _answered(told, waiting)
-        read.append(made)
+            converted["tool_calls"].append({"id": call_id, "type": "function", "function": shown})
+        if converted["role"] == "tool":
+            converted |= _answered(fields, waiting)
+        read.append(converted)
     return read
 
 
-def _answered(told: Mapping[str, Any], waiting: list[tuple[str, str]]) -> dict[str, str]:
+def _answered(fields: Mapping[str, Any], waiting: list[tuple[str, str]]) -> dict[str, str]:
     """The id and the name of the call that a result is of; it waits no more.
 
     ``name`` is what OpenAI's API and older clients of ollama call ``tool_name``.
     """
-    older = told.get("name")
-    call_id, name = told.get("tool_call_id"), told.get("tool_name") or (older if isinstance(older, str) else None)
+    older = fields.get("name")
+    call_id, name = fields.get("tool_call_id"), fields.get("tool_name") or (older if isinstance(older, str) else None)
     fitting = [one for one in waiting if call_id in (None, "", one[0]) and name in (None, "", one[1])]
     found = fitting[0] if fitting else (call_id or "", name or "")
     if fitting:
@@ -128,28 +128,28 @@ def _wire_request(
     )
 
 
-def _settings(given: Mapping[str, Any], problems: list[str], *, chat: bool = True) -> RequestSettings:
+def _settings(params: Mapping[str, Any], problems: list[str], *, chat: bool = True) -> RequestSettings:
     """The generation options; ``chat``: those of chats are among them."""
-    options: dict[str, Any] = given.get("options", {})
+    options: dict[str, Any] = params.get("options", {})
     values, wishes = read_options(options, problems), dict[str, Any]()
-    values |= {name: given[name] for name in ("logprobs", "top_logprobs") if name in given}
-    if form := given.get("format"):
+    values |= {name: params[name] for name in ("logprobs", "top_logprobs") if name in params}
+    if form := params.get("format"):
         problems += [f"format and options.{name} both say what the text must be: keep one of them"
                      for name in ("response_format", "grammar") if name in values]  # fmt: skip
         schema = {"type": "json_schema", "json_schema": {"name": "format", "schema": form}}
         values["response_format"] = {"type": "json_object"} if form == "json" else schema
-    think = given.get("think")
-    said = [name for name in ("thinking", "reasoning_effort") if name in values and think is not None]
-    problems += [f"think and options.{name} would say the same: keep one of them" for name in said]
+    think = params.get("think")
+    twice = [name for name in ("thinking", "reasoning_effort") if name in values and think is not None]
+    problems += [f"think and options.{name} would say the same: keep one of them" for name in twice]
     if isinstance(think, str):
         values["reasoning_effort"] = think
     elif think:
         values["thinking"] = True
-    elif think is False and not said and chat:
+    elif think is False and not twice and chat:
         # A model that cannot be told not to think has its thoughts ended at once.
         wishes = {"thinking": False, "max_thinking_tokens": 0}
-    values.setdefault("context_overflow", "drop_oldest" if given.get("truncate", True) else "error")
-    body = {**options, **{name: value for name, value in given.items() if name != "options"}}
+    values.setdefault("context_overflow", "drop_oldest" if params.get("truncate", True) else "error")
+    body = {**options, **{name: value for name, value in params.items() if name != "options"}}
     settings = RequestSettings(values, body, RENAMED, wishes=wishes)
     settings.check_limits()
     return settings

@@ -51,14 +51,14 @@ class OllamaWriter(ABC):
         return []
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
-        made = list[dict[str, Any]]()
+        frames = list[dict[str, Any]]()
         if piece.reasoning_content:
-            made.append(self._said("", piece.reasoning_content))
+            frames.append(self._said("", piece.reasoning_content))
         if piece.content or piece.logprobs:
-            made.append(self._said(piece.content) | _logprobs(piece))
+            frames.append(self._said(piece.content) | _logprobs(piece))
         if piece.tool_calls:
-            made.append(self._said("", calls=piece.tool_calls))
-        return [Event.of(self._frame() | said | {"done": False}) for said in made]
+            frames.append(self._said("", calls=piece.tool_calls))
+        return [Event.of(self._frame() | said | {"done": False}) for said in frames]
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         return [Event.of(self._frame() | self._said("") | self._ended(results[0]))]

@@ -40,7 +40,7 @@ _STREAM = described(BOOLEAN, "Answer with lines of JSON, piece by piece; true by
 
 def _generation() -> dict[str, Schema]:
     """Parameters that both ways to generate have."""
-    own = option_schemas()
+    options = option_schemas()
     form = any_of(enum("", "json"), map_of(ANYTHING))
     return {
         "model": ref("ModelName"),
@@ -51,8 +51,8 @@ def _generation() -> dict[str, Schema]:
         "think": described(any_of(BOOLEAN, enum("low", "medium", "high", "max")), "Whether to think, or how hard."),
         "truncate": described(BOOLEAN, "False: a chat that does not fit the context is an error."),
         "shift": described(BOOLEAN, "Changes nothing: an answer ends where the context is full."),
-        "logprobs": own["logprobs"],
-        "top_logprobs": own["top_logprobs"],
+        "logprobs": options["logprobs"],
+        "top_logprobs": options["top_logprobs"],
     }
 
 
@@ -67,17 +67,17 @@ def _chat() -> Schema:
         array_of(ref("OllamaMessage"), most=MOST_MESSAGES),
         "a list of messages such as {'role': 'user', 'content': 'Hello'}",
     )
-    own = {
+    fields = {
         "messages": described(messages, "Without any, the model is loaded."),
         "tools": array_of(checked_later(ref("Tool")), most=MOST_TOOLS),
     }
-    return _request({**_generation(), **own})
+    return _request({**_generation(), **fields})
 
 
 def _generate() -> Schema:
     byte = {"type": "integer", "minimum": 0, "maximum": 255}
     pictures = advised(enum(), "models here write text only: leave it out")
-    own: dict[str, Schema] = {
+    fields: dict[str, Schema] = {
         "prompt": described(STRING, "Without any, the model is loaded."),
         "suffix": described(STRING, "What comes after the text; for models with tokens for it."),
         "system": STRING,
@@ -87,14 +87,14 @@ def _generate() -> Schema:
         "images": _UNREAD,
         **dict.fromkeys(("width", "height", "steps"), pictures),
     }
-    return _request({**_generation(), **own})
+    return _request({**_generation(), **fields})
 
 
 def _message() -> Schema:
     """Other keys, which ollama does not read, are left unread here too: clients send back what answers had."""
     function = object_of({"name": STRING, "arguments": OBJECT}, parameters({"index": INTEGER}), more=True)
     call = object_of({"function": function}, parameters({"id": STRING, "type": const("function")}), more=True)
-    told = {
+    fields = {
         "content": STRING,
         "thinking": STRING,
         "images": _UNREAD,
@@ -103,7 +103,7 @@ def _message() -> Schema:
         "tool_call_id": STRING,
     }
     role: Schema = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_ -]*$"}
-    return object_of({"role": role}, parameters(told), more=True)
+    return object_of({"role": role}, parameters(fields), more=True)
 
 
 def _named(more: dict[str, Schema]) -> Schema:

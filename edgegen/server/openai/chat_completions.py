@@ -29,22 +29,22 @@ class ChatCompletions:
     stream_format = SERVER_SENT
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
-        given = CHAT_REQUEST.read(body)
-        include_usage = wants_usage(given)
+        params = CHAT_REQUEST.read(body)
+        include_usage = wants_usage(params)
         prompt = ChatPrompt(
-            read_conversation(given),
-            tools=given.get("tools") or None,
-            tool_choice=given.get("tool_choice"),
-            parallel_tool_calls=given.get("parallel_tool_calls"),
+            read_conversation(params),
+            tools=params.get("tools") or None,
+            tool_choice=params.get("tool_choice"),
+            parallel_tool_calls=params.get("parallel_tool_calls"),
         )
-        settings = request_settings(given, self.url)
+        settings = request_settings(params, self.url)
         settings = replace(settings, values={"context_overflow": "drop_oldest", **settings.values})
         return WireRequest(
             (prompt,),
             settings,
-            given.get("stream", False),
+            params.get("stream", False),
             include_usage,
-            reports_progress=given.get("return_progress", False),
+            reports_progress=params.get("return_progress", False),
         )
 
     def writer(self, model: str, asked: WireRequest) -> "ChatCompletionWriter":
@@ -72,21 +72,21 @@ class ChatCompletionWriter:
         return []
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
-        made, index = list[Event](), piece.index
+        events, index = list[Event](), piece.index
         if index not in self._begun:
             self._begun.add(index)
-            made.append(self._chunk(index, {"role": "assistant", "content": "", "refusal": None}))
+            events.append(self._chunk(index, {"role": "assistant", "content": "", "refusal": None}))
         self._frame.count(piece)
         if piece.reasoning_content:
-            made.append(self._chunk(index, {"reasoning_content": piece.reasoning_content}))
+            events.append(self._chunk(index, {"reasoning_content": piece.reasoning_content}))
         if piece.content or piece.logprobs:
-            made.append(self._chunk(index, {"content": piece.content}, chat_logprobs(piece.logprobs)))
+            events.append(self._chunk(index, {"content": piece.content}, chat_logprobs(piece.logprobs)))
         if piece.tool_call_deltas:
             # One call a chunk: some clients read the first entry only.
-            made += [self._chunk(index, {"tool_calls": [_call_delta(delta)]}) for delta in piece.tool_call_deltas]
+            events += [self._chunk(index, {"tool_calls": [_call_delta(delta)]}) for delta in piece.tool_call_deltas]
         if piece.finish_reason is not None:
-            made.append(self._chunk(index, {}, None, finish_reason(piece.finish_reason)))
-        return made
+            events.append(self._chunk(index, {}, None, finish_reason(piece.finish_reason)))
+        return events
 
     def progress(self, told: PromptProgress, prompt: int) -> list[Event]:
         choice = {"index": 0, "delta": dict[str, Any](), "logprobs": None, "finish_reason": None}
@@ -119,16 +119,16 @@ def _dropped(messages: int) -> dict[str, int]:
     return {"dropped_messages": messages} if messages else {}
 
 
-def read_conversation(given: Mapping[str, Any]) -> Conversation:
+def read_conversation(params: Mapping[str, Any]) -> Conversation:
     """The conversation of a chat completion's body.
 
     Raises:
         ApiError: lists everything that is wrong with the conversation.
     """
     problems = list[str]()
-    conversation = read_chat(given, problems)
+    conversation = read_chat(params, problems)
     if conversation is None:
         found = re.search(r"\w+", problems[0])
-        named = found[0] if found and found[0] in given else "messages"
+        named = found[0] if found and found[0] in params else "messages"
         raise refusal(problems, named)
     return conversation

@@ -30,14 +30,14 @@ class Completions:
     stream_format = SERVER_SENT
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
-        given = COMPLETION_REQUEST.read(body)
-        stream, echo, include_usage = given.get("stream", False), given.get("echo", False), wants_usage(given)
-        settings = request_settings(given, self.url, _DEFAULT_TOKENS)
+        params = COMPLETION_REQUEST.read(body)
+        stream, echo, include_usage = params.get("stream", False), params.get("echo", False), wants_usage(params)
+        settings = request_settings(params, self.url, _DEFAULT_TOKENS)
         generates = not (echo and settings.values.get("max_new_tokens") == 0)
         if not generates:  # the options are checked, and not used
             settings = replace(settings, values={**settings.values, "max_new_tokens": 1})
-        prompts, progress = several(given["prompt"]), given.get("return_progress", False)
-        if suffix := given.get("suffix"):
+        prompts, progress = several(params["prompt"]), params.get("return_progress", False)
+        if suffix := params.get("suffix"):
             if echo or not all(isinstance(one, str) for one in prompts):
                 raise refusal(["suffix goes with prompts that are texts, and without echo"], "suffix")
             filled = tuple(FillPrompt(cast(str, one), suffix) for one in prompts)

@@ -21,17 +21,17 @@ from edgegen.server.wire.request_settings import RequestSettings
 _NO_OPTIONS = (*CHAT_OWN, *STRUCTURED_OUTPUT)
 
 
-def request_settings(given: Mapping[str, Any], url: str, default_tokens: int | None = None) -> RequestSettings:
+def request_settings(params: Mapping[str, Any], url: str, default_tokens: int | None = None) -> RequestSettings:
     """The generation options in a body.
 
     Raises:
         ApiError: two say the same, or one is beyond its limit.
     """
     problems = list[str]()
-    left = {name: value for name, value in given.items() if name not in _NO_OPTIONS}
+    left = {name: value for name, value in params.items() if name not in _NO_OPTIONS}
     values = settings_of(with_own_names(left, problems), url, problems)
     try:
-        asked = {name: given[name] for name in STRUCTURED_OUTPUT if name in given}
+        asked = {name: params[name] for name in STRUCTURED_OUTPUT if name in params}
         constraint = read_structured_output(asked, _whitespace(values))
         others = _others(values) if constraint is not None else {}
     except ConstraintError as error:
@@ -39,14 +39,14 @@ def request_settings(given: Mapping[str, Any], url: str, default_tokens: int | N
         constraint, others = None, {}
     if constraint is not None:
         said = [name for name, other in others.items() if other is not None and other != constraint]
-        first = next(name for name in given if name in STRUCTURED_OUTPUT)
+        first = next(name for name in params if name in STRUCTURED_OUTPUT)
         problems += [f"{first} and {name} both say what the text must be: keep one of them" for name in said]
         values = {name: value for name, value in values.items() if name != "grammar"} | {"response_format": constraint}
     renamed = {**RENAMED, **TAKEN, **(RENAMED_THINKING if url == CHAT else {})}
-    if "logprobs" in given and "top_logprobs" not in given:
+    if "logprobs" in params and "top_logprobs" not in params:
         renamed["logprobs"] = "top_logprobs"
     settings = RequestSettings(
-        {name: from_json(name, value) for name, value in values.items()}, given, renamed, default_tokens
+        {name: from_json(name, value) for name, value in values.items()}, params, renamed, default_tokens
     )
     if problems:
         raise settings.error(one_or_list(problems))

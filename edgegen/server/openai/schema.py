@@ -49,7 +49,7 @@ def _shared() -> dict[str, Schema]:
 
 
 def _chat_request() -> Schema:
-    own = {
+    fields = {
         **_shared(),
         **{name: _OPTIONS[name] for name in THINKING_OPTIONS},
         **{
@@ -63,7 +63,7 @@ def _chat_request() -> Schema:
     }
     messages = array_of(checked_later(ref("ChatMessage")), 1, MOST_MESSAGES)
     asked = "a list of messages such as {'role': 'user', 'content': 'Hello'}"
-    return object_of({"messages": expecting(messages, asked)}, parameters(own))
+    return object_of({"messages": expecting(messages, asked)}, parameters(fields))
 
 
 def _completion_request() -> Schema:
@@ -76,13 +76,13 @@ def _completion_request() -> Schema:
         any_of(BOOLEAN, {"type": "integer", "minimum": 0, "maximum": MOST_TOP_LOGPROBS}),
         "Log-probabilities of the tokens, and of so many alternatives at each position.",
     )
-    own = {
+    fields = {
         "echo": described(BOOLEAN, "The answer begins with the prompt."),
         "suffix": described(STRING, "What comes after the text; for models with tokens for it (FIM)."),
         "logprobs": checked_later(logprobs),
         **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens"), checked_later(tokens)),
     }
-    return object_of({"prompt": prompt}, parameters({**_shared(), **own}))
+    return object_of({"prompt": prompt}, parameters({**_shared(), **fields}))
 
 
 def _chat_message() -> Schema:

@@ -10,16 +10,16 @@ from edgegen.server.wire.parameters import refusal
 _Item = Mapping[str, Any]
 
 
-def read_input(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+def read_input(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """``instructions`` and ``input``, which fit their schemas, as messages.
 
     Raises:
         ApiError: lists the outputs of tool calls without a call.
     """
-    value: str | list[_Item] = given["input"]
+    value: str | list[_Item] = params["input"]
     items: list[_Item] = [{"role": "user", "content": value}] if isinstance(value, str) else value
     reader = _ItemReader()
-    if instructions := given.get("instructions"):
+    if instructions := params.get("instructions"):
         reader.read({"role": "system", "content": instructions}, "instructions")
     for n, item in enumerate(items):
         reader.read(item, f"input[{n}]")

@@ -73,7 +73,7 @@ def _response() -> Schema:
 
 def _output_item() -> Schema:
     common = {"id": STRING, "status": enum("completed", "incomplete")}
-    said = object_of(
+    text_part = object_of(
         {
             "type": const("output_text"),
             "text": STRING,
@@ -83,7 +83,7 @@ def _output_item() -> Schema:
     )
     thought = object_of({"type": const("reasoning_text"), "text": STRING})
     return any_of(
-        object_of({**common, "type": const("message"), "role": const("assistant"), "content": array_of(said)}),
+        object_of({**common, "type": const("message"), "role": const("assistant"), "content": array_of(text_part)}),
         object_of(
             {
                 **common,

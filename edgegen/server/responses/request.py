@@ -25,47 +25,47 @@ def read_request(body: Mapping[str, Any]) -> WireRequest:
     Raises:
         ApiError: a parameter is unknown, not supported, of another type or beyond its limit.
     """
-    given = REQUEST.read(body)
-    check_stream_options(given)
-    tools, choice = read_tools(given)
+    params = REQUEST.read(body)
+    check_stream_options(params)
+    tools, choice = read_tools(params)
     prompt = ChatPrompt(
-        Conversation(read_input(given)),
+        Conversation(read_input(params)),
         tools=tools,
         tool_choice=choice,
-        parallel_tool_calls=given.get("parallel_tool_calls"),
+        parallel_tool_calls=params.get("parallel_tool_calls"),
     )
-    return WireRequest((prompt,), _settings(given), given.get("stream", False), follows=True)
+    return WireRequest((prompt,), _settings(params), params.get("stream", False), follows=True)
 
 
-def parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+def parameters(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that a response repeats of its request, which has been read."""
-    reasoning: dict[str, Any] = given.get("reasoning", {})
-    most = given.get("max_output_tokens", given.get("max_new_tokens"))
+    reasoning: dict[str, Any] = params.get("reasoning", {})
+    most = params.get("max_output_tokens", params.get("max_new_tokens"))
     repeated = ("user", "safety_identifier", "prompt_cache_key")
-    drops = given.get("context_overflow") == "drop_oldest"
+    drops = params.get("context_overflow") == "drop_oldest"
     return {
         "background": False,
-        "instructions": given.get("instructions"),
+        "instructions": params.get("instructions"),
         "max_output_tokens": None if most == -1 else most,  # -1 is all that fits
-        "max_tool_calls": given.get("max_tool_calls"),
-        "metadata": given.get("metadata", {}),
-        "parallel_tool_calls": given.get("parallel_tool_calls", True),
+        "max_tool_calls": params.get("max_tool_calls"),
+        "metadata": params.get("metadata", {}),
+        "parallel_tool_calls": params.get("parallel_tool_calls", True),
         "previous_response_id": None,
         "reasoning": {"effort": reasoning.get("effort"), "summary": None},
         "service_tier": "default",
         "store": False,
-        "text": {"format": _format(given)},
-        "tool_choice": given.get("tool_choice", "auto"),
-        "tools": [{**_NO_TOOL, **tool} for tool in given.get("tools", [])],
-        "truncation": given.get("truncation", "auto" if drops else "disabled"),
-        **{name: given[name] for name in repeated if name in given},
+        "text": {"format": _format(params)},
+        "tool_choice": params.get("tool_choice", "auto"),
+        "tools": [{**_NO_TOOL, **tool} for tool in params.get("tools", [])],
+        "truncation": params.get("truncation", "auto" if drops else "disabled"),
+        **{name: params[name] for name in repeated if name in params},
     }
 
 
-def _format(given: Mapping[str, Any]) -> object:
+def _format(params: Mapping[str, Any]) -> object:
     """``text.format``, or ``response_format`` as it is here: the schema beside its type."""
-    text: dict[str, Any] = given.get("text", {})
-    form: object = text.get("format") or given.get("response_format", {"type": "text"})
+    text: dict[str, Any] = params.get("text", {})
+    form: object = text.get("format") or params.get("response_format", {"type": "text"})
     fields = cast(dict[str, Any], form) if isinstance(form, dict) else {}
     schema: object = fields.get("json_schema")
     if isinstance(schema, dict):
@@ -73,9 +73,9 @@ def _format(given: Mapping[str, Any]) -> object:
     return cast(object, form)
 
 
-def _settings(given: Mapping[str, Any]) -> RequestSettings:
+def _settings(params: Mapping[str, Any]) -> RequestSettings:
     values, problems, said_by = dict[str, Any](), list[str](), dict[str, str]()
-    for name, value in given.items():
+    for name, value in params.items():
         option = RENAMED.get(name, name)
         if option not in OPTION_NAMES:
             continue
@@ -87,13 +87,13 @@ def _settings(given: Mapping[str, Any]) -> RequestSettings:
         elif name == "truncation":
             value = _TRUNCATION[value]
         values[option] = from_json(option, value)
-    settings = RequestSettings(values, given, RENAMED)
+    settings = RequestSettings(values, params, RENAMED)
     if problems:
         raise settings.error(one_or_list(problems))
     values.setdefault("context_overflow", "error")
-    if INCLUDED_LOGPROBS in given.get("include", []):
+    if INCLUDED_LOGPROBS in params.get("include", []):
         values.setdefault("logprobs", True)
-    if effort := given.get("reasoning", {}).get("effort"):
+    if effort := params.get("reasoning", {}).get("effort"):
         values["reasoning_effort"] = effort
     settings.check_limits()
     return settings

@@ -85,7 +85,7 @@ def _request() -> Schema:
         "mode": advised(enum("standard"), unread),
     }
     length = advised(enum("medium"), "leave it out, and say in 'instructions' how long to answer")
-    given: dict[str, Schema] = {
+    fields: dict[str, Schema] = {
         **options,
         "num_return_sequences": advised(
             described(enum(1), "A response is one answer."), "a response is one answer: leave it out"
@@ -116,7 +116,7 @@ def _request() -> Schema:
     asked = "a text or a list of items such as {'role': 'user', 'content': 'Hello'}"
     items = any_of(STRING, array_of(ref("ResponseItem"), 1, MOST_MESSAGES))
     elsewhere = {name: f"it is {here!r} here" for name, here in _ELSEWHERE.items()}
-    return object_of({"input": expecting(items, asked)}, parameters(given)) | {ELSEWHERE: elsewhere}
+    return object_of({"input": expecting(items, asked)}, parameters(fields)) | {ELSEWHERE: elsewhere}
 
 
 def _format() -> Schema:
@@ -159,14 +159,14 @@ def _item() -> Schema:
 
 
 def _tool() -> Schema:
-    told = {"description": STRING, "parameters": TOOL_ARGUMENTS, "strict": BOOLEAN}
+    fields = {"description": STRING, "parameters": TOOL_ARGUMENTS, "strict": BOOLEAN}
     unread = {"defer_loading": enum(False), "allowed_callers": enum([], ["direct"])}
     kind = advised(const("function"), "only tools of type 'function' are supported")
     elsewhere = {"function": "name, description and parameters stand beside 'type' here"}
     return object_of(
         {"type": kind, "name": TOOL_NAME},
         {
-            **parameters({**told, **{name: advised(one, "leave it out") for name, one in unread.items()}}),
+            **parameters({**fields, **{name: advised(one, "leave it out") for name, one in unread.items()}}),
             "output_schema": ANYTHING,
         },
     ) | {ELSEWHERE: elsewhere}

@@ -9,14 +9,14 @@ from edgegen.server.http.api_error import ApiError
 from edgegen.server.wire.parameters import refusal
 
 
-def read_tools(given: Mapping[str, Any]) -> tuple[list[dict[str, Any]], ToolChoice | None]:
+def read_tools(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], ToolChoice | None]:
     """``tools`` and ``tool_choice`` as chat completions have them; no choice where there are no tools.
 
     Raises:
         ApiError: a tool is given twice, or the choice names none.
     """
-    tools: list[dict[str, Any]] = [_definition(tool) for tool in given.get("tools", [])]
-    choice: Any = given.get("tool_choice", "auto")
+    tools: list[dict[str, Any]] = [_definition(tool) for tool in params.get("tools", [])]
+    choice: Any = params.get("tool_choice", "auto")
     names = [tool["function"]["name"] for tool in tools]
     allowed = names
     if isinstance(choice, dict):

@@ -89,11 +89,11 @@ class EmbeddingsRequest:
                 ids = [_truncated(llm, one) for one in ids]
             tokens = sum(map(len, ids))
             if tokens > MOST_EMBEDDED_TOKENS:
-                said = (
+                message = (
                     f"{self.param}: at most {MOST_EMBEDDED_TOKENS} tokens in a request, found {tokens}: send several."
                 )
-                raise ApiError(400, said, param=self.param)
-            found = llm.embed(
+                raise ApiError(400, message, param=self.param)
+            embeddings = llm.embed(
                 ids,
                 pooling=self.body.get("pooling"),
                 normalize=self.normalize,
@@ -101,16 +101,16 @@ class EmbeddingsRequest:
                 cancel=token,
             )
         except UsageError as error:
-            told = ApiError.of(error)
+            refusal = ApiError.of(error)
             named = re.match(r"\w+(?=:)", str(error))
-            told.param = named[0] if named and named[0] in self.body else self.param
+            refusal.param = named[0] if named and named[0] in self.body else self.param
             if llm.embedding_size is None:
-                told.param, told.code = "model", "no_embeddings"
-            raise told from None
-        if not found.complete:
-            said = "the embedding was cancelled: the model is closed, or the client has left."
-            raise ApiError(503, said, kind="server_error", code="cancelled", headers={"Retry-After": "1"})
-        return found
+                refusal.param, refusal.code = "model", "no_embeddings"
+            raise refusal from None
+        if not embeddings.complete:
+            message = "the embedding was cancelled: the model is closed, or the client has left."
+            raise ApiError(503, message, kind="server_error", code="cancelled", headers={"Retry-After": "1"})
+        return embeddings
 
 
 def _truncated(llm: LLM, ids: list[int]) -> list[int]:
@@ -138,7 +138,7 @@ class EmbeddingsWire(Protocol):
         ...
 
     def answer(
-        self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float
+        self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float
     ) -> dict[str, Any] | list[dict[str, Any]]:
         """The body of the answer; ``loaded``: when the model was there, by :func:`time.perf_counter`."""
         ...
@@ -151,13 +151,13 @@ class OpenAIEmbeddings:
         given = _PARAMETERS.read(body)
         return EmbeddingsRequest(several(given["input"]), given.get("normalize"), given)
 
-    def answer(self, model: str, asked: EmbeddingsRequest, found: Embeddings, loaded: float) -> dict[str, Any]:
+    def answer(self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
         """Vectors, or the base64 of their float32 values in little-endian order."""
-        vectors = found.vectors.astype("<f4")
+        vectors = embeddings.vectors.astype("<f4")
         coded = asked.body.get("encoding_format") == "base64"
         told: list[Any] = [base64.b64encode(one.tobytes()).decode() for one in vectors] if coded else vectors.tolist()
         data = [{"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(told)]
-        usage = {"prompt_tokens": found.prompt_tokens, "total_tokens": found.prompt_tokens}
+        usage = {"prompt_tokens": embeddings.prompt_tokens, "total_tokens": embeddings.prompt_tokens}
         return {"object": "list", "data": data, "model": model, "usage": usage}
 
 

@@ -22,13 +22,13 @@ class Parameters:
         Raises:
             ApiError: lists everything that does not fit the schema; its parameter is the first of them.
         """
-        given = cast(dict[str, Any], self._check.with_whole_numbers({**body}))
-        found = self._check.problems(given)
+        params = cast(dict[str, Any], self._check.with_whole_numbers({**body}))
+        found = self._check.problems(params)
         if found:
             first = found[0]
             param, code = str(first.path[0]) if first.path else None, "unknown_parameter" if first.unknown else None
             raise refusal([one.text for one in found], param, code)
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in params.items() if value is not None}
 
 
 def refusal(problems: Sequence[str], param: str | None = None, code: str | None = None) -> ApiError:
@@ -36,13 +36,13 @@ def refusal(problems: Sequence[str], param: str | None = None, code: str | None 
     return ApiError(400, one_or_list(problems) + ("." if len(problems) == 1 else ""), param=param, code=code)
 
 
-def check_stream_options(given: Mapping[str, Any]) -> None:
+def check_stream_options(params: Mapping[str, Any]) -> None:
     """Refuse options of a stream where no stream is asked for.
 
     Raises:
         ApiError: there are options of a stream, and none is asked for.
     """
-    if "stream_options" in given and not given.get("stream"):
+    if "stream_options" in params and not params.get("stream"):
         raise refusal(["stream_options is for streams: add 'stream': true"], "stream_options")
 
 

@@ -71,7 +71,7 @@ def ported_schemas(own: Mapping[str, Schema]) -> dict[str, Schema]:
 def read_biases(given: object, problems: list[str]) -> dict[Any, Any]:
     """llama-server's biases by token id, of pairs or of an object; false and null are minus infinity."""
     pairs: list[Any] = list(cast(dict[str, Any], given).items()) if isinstance(given, dict) else cast(list[Any], given)
-    found = dict[Any, Any]()
+    biases = dict[Any, Any]()
     for pair in pairs if isinstance(cast(object, pairs), list) else [None]:
         items = [*cast(tuple[Any, ...], pair)] if isinstance(pair, list | tuple) else []
         token, bias = items if len(items) == 2 else (None, None)
@@ -82,28 +82,28 @@ def read_biases(given: object, problems: list[str]) -> dict[Any, Any]:
             said = "pairs of a token id and a bias expected, such as [[15043, -1.0]]"
             problems.append(f"logit_bias: {said}" + (f"; found the text {token!r}" if isinstance(token, str) else ""))
             return {}
-        found[token] = float("-inf") if bias is False or bias == "-inf" else bias
-    return found
+        biases[token] = float("-inf") if bias is False or bias == "-inf" else bias
+    return biases
 
 
 def with_own_names(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """``given``, which fits the schemas, under the names that options have here, without what has no effect."""
-    made = dict[str, Any]()
+    params = dict[str, Any]()
     for name, value in given.items():
         if name in NO_OPS or name in REFUSED or name in _ELSEWHERE:
             continue
         option = TAKEN.get(name, name)
         if name == "logit_bias" and isinstance(value, list):
             biases = read_biases(cast(list[object], value), problems)
-            made[name] = {str(token): bias for token, bias in biases.items()}  # as JSON has it
+            params[name] = {str(token): bias for token, bias in biases.items()}  # as JSON has it
             continue
         if name == "repeat_last_n" and value < 0:
             continue
-        if option in made or (option != name and option in given):
+        if option in params or (option != name and option in given):
             problems.append(f"{option} and {name} would say the same: keep one of them")
-        made[option] = (-1 if value < 0 else max(1, value)) if name == "n_predict" else value
+        params[option] = (-1 if value < 0 else max(1, value)) if name == "n_predict" else value
     if given.get("ignore_eos"):
-        if "min_new_tokens" in made:
+        if "min_new_tokens" in params:
             problems.append("ignore_eos and min_new_tokens would say the same: keep one of them")
-        made["min_new_tokens"] = UNLIMITED
-    return made
+        params["min_new_tokens"] = UNLIMITED
+    return params
