@@ -145,14 +145,14 @@ class _Reader:
         return BatchLine(form, options, names, prompt, "seed" in asked, tuple(self._problems))
 
     def _names(self) -> dict[str, str | int]:
-        found = dict[str, str | int]()
+        names = dict[str, str | int]()
         for name in _NAMES:
             value = self._content.get(name)
             if isinstance(value, str | int) and not isinstance(value, bool):
-                found[name] = value
+                names[name] = value
             elif value is not None:
                 self._problems.append(f"{name}: a text or a number expected, found {shortened(value)}")
-        return found
+        return names
 
     def _prompt(self, content: Mapping[str, Any], wanted: tuple[str, ...]) -> str | list[int] | Conversation | None:
         """The prompt or the conversation, whichever of ``wanted`` there is."""

@@ -22,7 +22,7 @@ def _say(**event: Any) -> None:
 def main() -> None:
     path, options = sys.argv[1:]
     try:
-        found = measure(
+        result = measure(
             Path(path),
             read_options(options),
             on_first_token=lambda: _say(event="first token"),
@@ -31,7 +31,7 @@ def main() -> None:
     except EdgegenError as error:
         _say(event="error", kind=type(error).__name__, message=str(error))
     else:
-        _say(event="round", round=asdict(found))
+        _say(event="round", round=asdict(result))
 
 
 if __name__ == "__main__":

@@ -122,16 +122,16 @@ def describe_forecast(forecast: MemoryForecast) -> str:
     return ", ".join(f"{_mb(count)} {name}" for name, count in parts.items() if count)
 
 
-def _choices(bundle: Bundle, options: EngineOptions, given: set[str]) -> Iterator[EngineOptions]:
+def _choices(bundle: Bundle, options: EngineOptions, fixed: set[str]) -> Iterator[EngineOptions]:
     """Yield the options to try, the preferred first."""
     wanted = bundle.variant_with(options.kv).kv.dtype
     converted = bundle.converted_variants if runs_kernels(options.kernels) else ()
     variants = [*bundle.manifest.variants, *(one for one in converted if _is_near(bundle, one))]
     there = {variant.kv.dtype: variant.kv.bytes_per_token for variant in variants}
     smaller = [dtype for dtype in sorted(there, key=lambda dtype: there[dtype]) if there[dtype] < there[wanted]]
-    types = [wanted] if "kv" in given else [wanted, *reversed(smaller)]
+    types = [wanted] if "kv" in fixed else [wanted, *reversed(smaller)]
     chunk = options.prefill_chunk
-    chunks = [chunk] if "prefill_chunk" in given else [chunk, *(n for n in _CHUNKS if n < chunk)]
+    chunks = [chunk] if "prefill_chunk" in fixed else [chunk, *(n for n in _CHUNKS if n < chunk)]
     for dtype in types:
         for n in chunks:
             yield replace(options, kv=dtype, prefill_chunk=n)

@@ -269,15 +269,15 @@ class Bundle:
         from edgegen.graph.check import MOST_GRAPH_BYTES, graph_problems
 
         sizes = {name: entry.size for name, entry in self.manifest.files.items() if "/" not in name}
-        found = list[str]()
+        problems = list[str]()
         for variant in self.manifest.all_variants.values():
             for name in dict.fromkeys((variant.prefill, variant.decode)):
                 if self._is_of_base(name):
                     continue
                 with open_regular(self.file(name)) as file:
                     content = file.read(MOST_GRAPH_BYTES + 1)
-                found += [f"{name}: {problem}" for problem in graph_problems(content, sizes)]
-        return found
+                problems += [f"{name}: {problem}" for problem in graph_problems(content, sizes)]
+        return problems
 
     def _refuse(self, problems: list[str]) -> None:
         if not (self.path / MANIFEST_NAME).resolve().is_relative_to(self.path.resolve()):

@@ -36,16 +36,16 @@ class HubReference:
         """
         if offer := find_offer(name):
             return cls(offer.hub)
-        found = name
+        bare = name
         for prefix in _HUB_PREFIXES:
-            found = found.removeprefix(prefix)
-        model, colon, quantization = found.partition(":")
+            bare = bare.removeprefix(prefix)
+        model, colon, quantization = bare.partition(":")
         if not (colon and "/" in model and _HUB_ID.fullmatch(model)):
-            model, colon = found, ""
+            model, colon = bare, ""
         if not _HUB_ID.fullmatch(model):
-            near = did_you_mean(found.replace(":", "-"), [offer.name for offer in catalogue()])
+            near = did_you_mean(bare.replace(":", "-"), [offer.name for offer in catalogue()])
             raise UsageError(
-                f"{quoted(found)} is on no list and no hub id, which is OWNER/NAME{near}; `edgegen pull` prints the "
+                f"{quoted(bare)} is on no list and no hub id, which is OWNER/NAME{near}; `edgegen pull` prints the "
                 "list."
             )
         hub = offer.hub if (offer := find_offer(model)) else model

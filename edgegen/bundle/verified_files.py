@@ -79,16 +79,16 @@ class VerifiedFiles(NamedTuple):
             pass
         return found[0] if found else None
 
-    def _check(self, name: str, found: list[str]) -> Iterator[int]:
-        """Read a file, yielding how many bytes each read gave; what is wrong with it goes to ``found``."""
+    def _check(self, name: str, problems: list[str]) -> Iterator[int]:
+        """Read a file, yielding how many bytes each read gave; what is wrong with it goes to ``problems``."""
         path, wanted = self.content / name, self.files[name]
         try:
             if not path.resolve(strict=True).is_relative_to(self.root.resolve()):
-                found.append(f"{name}: leads out of the bundle")
+                problems.append(f"{name}: leads out of the bundle")
             elif not path.is_file():
-                found.append(f"{name}: not a file")
+                problems.append(f"{name}: not a file")
             elif (size := path.stat().st_size) != wanted.size:
-                found.append(f"{name}: {size} bytes, but the manifest says {wanted.size}")
+                problems.append(f"{name}: {size} bytes, but the manifest says {wanted.size}")
             else:
                 digest, block = hashlib.sha256(), memoryview(bytearray(_BLOCK))
                 with open_regular(path) as file:
@@ -96,13 +96,13 @@ class VerifiedFiles(NamedTuple):
                         digest.update(block[:read])
                         yield read
                 if digest.hexdigest() != wanted.sha256:
-                    found.append(f"{name}: contents differ from the manifest's hash")
+                    problems.append(f"{name}: contents differ from the manifest's hash")
         except FileNotFoundError:
-            found.append(f"{name}: {path_too_long(path) or 'missing'}")
+            problems.append(f"{name}: {path_too_long(path) or 'missing'}")
         except RuntimeError:  # Python before 3.13 calls a loop of links so
-            found.append(f"{name}: a link that leads to itself")
+            problems.append(f"{name}: a link that leads to itself")
         except OSError as error:
-            found.append(f"{name}: cannot be read: {error.strerror}")
+            problems.append(f"{name}: cannot be read: {error.strerror}")
 
     def _identities(self) -> dict[str, Any]:
         """Return the marks by which each file is known to be the one that was verified; empty where one cannot be

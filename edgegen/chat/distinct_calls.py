@@ -24,19 +24,19 @@ class DistinctCalls:
         self, deltas: Iterable[ToolCallDelta], calls: Iterable[ToolCall]
     ) -> tuple[list[ToolCallDelta], list[ToolCall]]:
         """Return the deltas and calls to report of these, which go on where the last ones ended."""
-        whole, told, given = {call.id: call for call in calls}, list[ToolCallDelta](), list[ToolCall]()
+        whole, shown_deltas, shown_calls = {call.id: call for call in calls}, list[ToolCallDelta](), list[ToolCall]()
         for delta in deltas:
             if delta.id is not None:
-                self._end(whole, told, given)
+                self._end(whole, shown_deltas, shown_calls)
                 self._id, self._name, self._begun = delta.id, delta.name or "", ""
             self._begun += delta.arguments
             self._held.append(delta)
             if not any(one.name == self._name and one.arguments_json.startswith(self._begun) for one in self._calls):
-                self._release(told)
-        self._end(whole, told, given)
-        return told, given
+                self._release(shown_deltas)
+        self._end(whole, shown_deltas, shown_calls)
+        return shown_deltas, shown_calls
 
-    def _end(self, whole: dict[str, ToolCall], told: list[ToolCallDelta], given: list[ToolCall]) -> None:
+    def _end(self, whole: dict[str, ToolCall], shown_deltas: list[ToolCallDelta], shown_calls: list[ToolCall]) -> None:
         """End the call whose deltas have been read, if it is whole."""
         call = whole.pop(self._id, None)
         if call is None:
@@ -46,10 +46,10 @@ class DistinctCalls:
             self._dropped += 1
             self.repeated = True
             return
-        self._release(told)
+        self._release(shown_deltas)
         self._calls.append(call)
-        given.append(call)
+        shown_calls.append(call)
 
-    def _release(self, told: list[ToolCallDelta]) -> None:
-        told += [replace(delta, index=delta.index - self._dropped) for delta in self._held]
+    def _release(self, shown_deltas: list[ToolCallDelta]) -> None:
+        shown_deltas += [replace(delta, index=delta.index - self._dropped) for delta in self._held]
         self._held.clear()

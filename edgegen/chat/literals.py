@@ -97,28 +97,28 @@ def read_value(text: str, at: int, level: int = 0) -> tuple[Any, int]:
         return _list(text, at, level)
     if text[at] == "{":
         return _dict(text, at, level)
-    found = _NUMBER_SO_FAR.match(text, at) or _WORD.match(text, at)
-    if found is None:
+    match = _NUMBER_SO_FAR.match(text, at) or _WORD.match(text, at)
+    if match is None:
         raise UnfinishedError if text[at:] in ("-", "+") else MalformedError
-    if found.end() == len(text):
+    if match.end() == len(text):
         raise UnfinishedError
-    if found[0] in _WORDS:
-        return _WORDS[found[0]], found.end()
-    if not _NUMBER.fullmatch(found[0]):
+    if match[0] in _WORDS:
+        return _WORDS[match[0]], match.end()
+    if not _NUMBER.fullmatch(match[0]):
         raise MalformedError
-    whole = found[0].lstrip("+-").isdigit() and len(found[0]) < _MOST_DIGITS
-    return (int if whole else float)(found[0]), found.end()
+    whole = match[0].lstrip("+-").isdigit() and len(match[0]) < _MOST_DIGITS
+    return (int if whole else float)(match[0]), match.end()
 
 
 def _string(text: str, at: int) -> tuple[str, int]:
-    found = _STRINGS[text[at]].match(text, at)
-    if found is None:
+    match = _STRINGS[text[at]].match(text, at)
+    if match is None:
         raise UnfinishedError
     try:
-        value: object = ast.literal_eval(found[0].replace("\r", "\\r").replace("\n", "\\n"))
+        value: object = ast.literal_eval(match[0].replace("\r", "\\r").replace("\n", "\\n"))
     except (ValueError, SyntaxError):
         raise MalformedError from None
-    return str(value), found.end()
+    return str(value), match.end()
 
 
 def _list(text: str, at: int, level: int) -> tuple[list[Any], int]:

@@ -286,15 +286,15 @@ def _call_ids(messages: Sequence[Message], reads: TemplateCapabilities) -> dict[
     ids, count = dict[Any, str](), 0
     for n, message in enumerate(messages):
         for at, call in enumerate(_calls_of(message)):
-            given = call["id"]
+            sent = call["id"]
             match reads.call_ids:
                 case "named":
                     shown = f"functions.{call['function']['name']}:{count}"
-                case "short" if not SHORT_ID.fullmatch(given):
-                    shown = _short_id(given)
+                case "short" if not SHORT_ID.fullmatch(sent):
+                    shown = _short_id(sent)
                 case _:
-                    shown = given
-            ids[n, at] = ids[given] = shown
+                    shown = sent
+            ids[n, at] = ids[sent] = shown
             count += 1
     return ids
 
@@ -398,7 +398,7 @@ _MOST_WORDS = 3
 
 def _strings_in(arguments: object) -> str:
     """The strings of a call's arguments that templates write as they are, whether as JSON or otherwise."""
-    found, pending = list[str](), list[object]([as_keywords(arguments)])
+    strings, pending = list[str](), list[object]([as_keywords(arguments)])
     while pending:
         value = pending.pop()
         if isinstance(value, Mapping):
@@ -406,8 +406,8 @@ def _strings_in(arguments: object) -> str:
         elif isinstance(value, list):
             pending += cast(list[object], value)
         elif isinstance(value, str) and value.isascii():
-            found.append(value)
-    return " ".join(found)
+            strings.append(value)
+    return " ".join(strings)
 
 
 def left_out(conversation: Conversation, rendered: str, source: str, closings: Sequence[str]) -> list[str]:

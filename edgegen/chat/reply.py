@@ -206,8 +206,8 @@ class ReplyParser:
         thinks = reasoning.opening if reasoning is not None and reasoning.again else ""
         silent = (*self._layout.skipped, *([self._layout.around[1]] if self._around else []))
         in_calls = (style.opening, style.turn_end, *style.wrappers) if calls and style is not None else ()
-        found, kept = self._search((*in_calls, *silent, thinks, *self._form.special), final)
-        if found is None:
+        match, kept = self._search((*in_calls, *silent, thinks, *self._form.special), final)
+        if match is None:
             shown = self._text[: len(self._text) - kept]
             if not final or self._called or (kept and self._cut):
                 shown = shown.rstrip()
@@ -215,7 +215,7 @@ class ReplyParser:
             if final:
                 self._text = ""
             return False
-        (begin, end), marker = found.span(), found[0]
+        (begin, end), marker = match.span(), match[0]
         known = marker in (*in_calls, *silent, thinks)
         said = self._text[:begin].rstrip() if known else self._text[:begin]
         self._space = self._text[len(said) : begin]
@@ -292,25 +292,25 @@ class ReplyParser:
     def _calls(self, pieces: _Pieces, final: bool) -> bool:
         assert self._section is not None
         assert self._form.tools is not None
-        found = self._section.read(self._text, final=False)
-        if found is None:
+        section = self._section.read(self._text, final=False)
+        if section is None:
             if not final:
                 return False
-            found = self._section.read(self._text, final=True)
-            if found is None or (found.malformed and self._cut and self._may_be_cut_call()):
+            section = self._section.read(self._text, final=True)
+            if section is None or (section.malformed and self._cut and self._may_be_cut_call()):
                 self._text = ""
                 return False
         self._state = self._next
-        if found.malformed:
+        if section.malformed:
             self._say_malformed(pieces)
         else:
-            calls = found.calls if self._form.tools.parallel else found.calls[:1]
+            calls = section.calls if self._form.tools.parallel else section.calls[:1]
             pieces.calls += calls
             pieces.deltas += [
                 ToolCallDelta(n, call.id, call.name, call.arguments_json) for n, call in enumerate(calls, self._index)
             ]
             self._index += len(calls)
-            self._text, self._called = self._text[found.end :], True
+            self._text, self._called = self._text[section.end :], True
         return bool(self._text)
 
     def _may_be_cut_call(self) -> bool:
@@ -373,20 +373,20 @@ class ReplyParser:
         headers, message = self._layout.headers, self._message
         assert headers is not None
         self._drop_space()
-        found, kept = self._search((*headers.ends, headers.begin, headers.channel, *self._form.special), final)
-        shown = self._text[: found.start() if found else len(self._text) - kept]
-        ends = found is not None and found[0] in (*headers.ends, headers.begin, headers.channel)
-        shown = shown if found is not None and not ends else shown.rstrip()
+        match, kept = self._search((*headers.ends, headers.begin, headers.channel, *self._form.special), final)
+        shown = self._text[: match.start() if match else len(self._text) - kept]
+        ends = match is not None and match[0] in (*headers.ends, headers.begin, headers.channel)
+        shown = shown if match is not None and not ends else shown.rstrip()
         if shown:
-            told = pieces.reasoning if message.thinks else pieces.content
-            told.append(f"\n{shown}" if message.is_new and message.thinks in self._message_kinds else shown)
+            channel = pieces.reasoning if message.thinks else pieces.content
+            channel.append(f"\n{shown}" if message.is_new and message.thinks in self._message_kinds else shown)
             self._message_kinds.add(message.thinks)
             message.is_new = False
-        if found is None:
+        if match is None:
             self._text = "" if final else self._text[len(shown) :]
             return False
         self._text = self._text[
-            found.start() if found[0] not in (*headers.ends, *self._form.special) else found.end() :
+            match.start() if match[0] not in (*headers.ends, *self._form.special) else match.end() :
         ]
         if ends:
             self._state = self._header

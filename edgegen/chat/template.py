@@ -148,16 +148,16 @@ class ChatTemplate:
         """Describe what each template reads, without and with tools, as ``edgegen info --json`` and ``/props`` show
         it."""
         hello = [{"role": "user", "content": "Hello"}]
-        found = dict[str, Any]()
+        described = dict[str, Any]()
         for name in self.names:
             asked = Conversation(hello, template=name)
             try:
                 plain, with_tools = self.capabilities(asked), self.capabilities(replace(asked, tools=({},)))
             except ChatTemplateError as error:
-                found[name] = {"error": str(error)}
+                described[name] = {"error": str(error)}
                 continue
-            found[name] = {"without_tools": plain.to_json(), "with_tools": with_tools.to_json()}
-        return found
+            described[name] = {"without_tools": plain.to_json(), "with_tools": with_tools.to_json()}
+        return described
 
     def reasoning(self, conversation: Conversation | None = None) -> ReasoningMarkers | None:
         """The markers of thoughts, if this model thinks aloud; by default in a conversation without tools."""
@@ -525,16 +525,16 @@ def templates_by_name(value: Any) -> dict[str, str]:
 
 def _special_tokens(config: Mapping[str, Any], tokens_map: Mapping[str, Any]) -> dict[str, Any]:
     """The names that templates know special tokens by; ``tokenizer_config.json`` prevails."""
-    found: dict[str, Any] = {}
+    tokens: dict[str, Any] = {}
     for source in (tokens_map, config):
         named: Any = {name: source.get(name) for name in _SPECIAL_TOKENS}
         if isinstance(own := source.get("extra_special_tokens"), dict):
             named |= own
-        found |= {name: text for name, token in named.items() if (text := _token_text(token))}
+        tokens |= {name: text for name, token in named.items() if (text := _token_text(token))}
         several: Any = source.get("additional_special_tokens")
         if isinstance(several, list) and several:
-            found["additional_special_tokens"] = [_token_text(token) for token in cast(list[Any], several)]
-    return found
+            tokens["additional_special_tokens"] = [_token_text(token) for token in cast(list[Any], several)]
+    return tokens
 
 
 def _token_text(token: Any) -> str:

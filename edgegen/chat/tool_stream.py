@@ -137,7 +137,7 @@ class CallStream:
         """A call whose arguments are literals: each is given out when it is whole."""
         name = (yield from self._next(re.compile(rf"[\s\[]*{syntax.begin.pattern}")))[1]
         call_id, sent, arguments, key = self._begin(name), list[str](), dict[str, Any](), syntax.key
-        while (found := (yield from self._next(key)))["key"] is not None:
+        while (match := (yield from self._next(key)))["key"] is not None:
             while True:
                 try:
                     value, self._at = read_value(self._text, self._at)
@@ -147,7 +147,7 @@ class CallStream:
                 except MalformedError:  # deeper than is read: it is no call
                     while True:
                         yield
-            entry = {found["key"]: value}
+            entry = {match["key"]: value}
             arguments |= entry
             self._send((", " if sent else "{") + argument_json(entry)[1:-1], sent)
         self._end(call_id, name, arguments, sent)

@@ -148,14 +148,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the caller has closed it
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-    given = sys.argv[1:] if argv is None else argv
-    if not given or given[0] not in _EXPORTING:  # all others multiply no matrices with NumPy, and its threads cost time
+    arguments = sys.argv[1:] if argv is None else argv
+    # All others multiply no matrices with NumPy, and its threads cost time.
+    if not arguments or arguments[0] not in _EXPORTING:
         use_one_blas_thread()
     warnings.showwarning = _say_warning
     heed_console()
     for stream in (sys.stdout, sys.stderr):
         write_any_character(cast(Any, stream))
-    sys.exit(run(given))
+    sys.exit(run(arguments))
 
 
 def write_any_character(stream: Any) -> None:

@@ -82,8 +82,8 @@ def command(prompts: str, output: str, model: str, ray: str | None, force: bool,
     """
     check = Check()
     options = given_options() | {"grammar": check.attempt(given_constraint)}
-    given = {name: value for name, value in options.items() if value is not None}
-    check.attempt(lambda: GenerationOptions().override(cast(GenerationOverrides, given)))
+    overrides = {name: value for name, value in options.items() if value is not None}
+    check.attempt(lambda: GenerationOptions().override(cast(GenerationOverrides, overrides)))
     engine = check.attempt(lambda: EngineOptions(**given_engine_options()))
     if ray is not None and max_memory is not None:
         check.problems.append("--max-memory is for this machine: leave it out with --ray, or give --kv-budget.")
@@ -93,8 +93,8 @@ def command(prompts: str, output: str, model: str, ray: str | None, force: bool,
     bundle = check.attempt(lambda: Bundle.open(BundleStore().resolve(model)))
     if bundle is not None and engine is not None:
         check.attempt(lambda: bundle.variant_with(engine.kv))
-    if bundle is not None and thinking_flag(given):
-        check.attempt(lambda: check_thinking(ChatTemplate.from_bundle(bundle), given))
+    if bundle is not None and thinking_flag(overrides):
+        check.attempt(lambda: check_thinking(ChatTemplate.from_bundle(bundle), overrides))
     check.finish()
     assert file
     assert bundle
@@ -107,7 +107,7 @@ def command(prompts: str, output: str, model: str, ray: str | None, force: bool,
     # So may its machine be; and a partial output goes on with the KV cache that it was begun with.
     tuned = engine if ray is not None else tuned_engine_options(model, engine, keep_kv=True)
     tuned = within_memory(max_memory, model, tuned, batch=engine.max_batch_size, keep_kv=True)
-    settings = BatchSettings(model if named else str(bundle.path.resolve()), given, tuned)
+    settings = BatchSettings(model if named else str(bundle.path.resolve()), overrides, tuned)
     with file, _output(output, settings.fingerprint(bundle), force=force) as target:
         lines = target.unanswered(read_lines(file))
         settings = replace(settings, created=target.created)

@@ -122,14 +122,14 @@ def command(
     check.finish()
 
     with progress_bar("measuring") as show:
-        found = run_benchmark(names, options, on_progress=show)
+        results = run_benchmark(names, options, on_progress=show)
     if plot is not None:
-        plot_decode(found, plot)
+        plot_decode(results, plot)
     if as_json:
-        click.echo(json.dumps(_record(found, options), ensure_ascii=False))
+        click.echo(json.dumps(_record(results, options), ensure_ascii=False))
         return
-    click.echo(bench_table(found))
-    click.echo(f"\n{_machine(found, options)}")
+    click.echo(bench_table(results))
+    click.echo(f"\n{_machine(results, options)}")
 
 
 class _Check(Check):
@@ -142,13 +142,13 @@ class _Check(Check):
         self.problems.append(f"{name}: whole numbers with commas between them expected, found {text!r}")
         return None
 
-    def options(self, given: dict[str, Any]) -> BenchmarkOptions:
+    def options(self, params: dict[str, Any]) -> BenchmarkOptions:
         try:
-            return BenchmarkOptions(**given)
+            return BenchmarkOptions(**params)
         except UsageError as error:
             _, *problems = str(error).split("\n  - ")  # a list of them is to be a part of this one
             self.problems += problems or [str(error)]
-            return BenchmarkOptions(kv=given.get("kv"))  # by which bundles are looked at
+            return BenchmarkOptions(kv=params.get("kv"))  # by which bundles are looked at
 
     def bundle(self, name: str, options: BenchmarkOptions) -> None:
         def look() -> None:
@@ -159,12 +159,12 @@ class _Check(Check):
         self.attempt(look)
 
 
-def _machine(found: Sequence[Benchmark], options: BenchmarkOptions) -> str:
+def _machine(results: Sequence[Benchmark], options: BenchmarkOptions) -> str:
     """Where the figures hold, in one line."""
-    threads = found[0].threads
+    threads = results[0].threads
     return (
         f"{processor()}, {threads} thread{'s' if threads > 1 else ''}, {platform.system()}; "
-        f"edgegen {edgegen.__version__}, onnxruntime {found[0].rounds[0].onnxruntime}, "
+        f"edgegen {edgegen.__version__}, onnxruntime {results[0].rounds[0].onnxruntime}, "
         f"kernels: {_kernels(options)}"
     )
 
@@ -174,7 +174,7 @@ def _kernels(options: BenchmarkOptions) -> str:
     return describe_kernels(wanted=options.kernels == "auto")
 
 
-def _record(found: Sequence[Benchmark], options: BenchmarkOptions) -> dict[str, Any]:
+def _record(results: Sequence[Benchmark], options: BenchmarkOptions) -> dict[str, Any]:
     return {
         "edgegen": edgegen.__version__,
         "machine": {
@@ -184,7 +184,7 @@ def _record(found: Sequence[Benchmark], options: BenchmarkOptions) -> dict[str, 
             "python": platform.python_version(),
         },
         "options": asdict(options),
-        "results": [_result(one) for one in found],
+        "results": [_result(one) for one in results],
     }
 
 

@@ -22,7 +22,7 @@ def check_plot(path: Path) -> list[str]:
     return problems
 
 
-def plot_decode(found: Sequence[Benchmark], path: Path) -> None:
+def plot_decode(results: Sequence[Benchmark], path: Path) -> None:
     """Write a PNG with a line for each model: medians, and around them a band from the least to the greatest.
 
     Raises:
@@ -31,7 +31,7 @@ def plot_decode(found: Sequence[Benchmark], path: Path) -> None:
     drawing: Any = importlib.import_module("matplotlib.figure")  # not at hand where types are checked
     figure = drawing.Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
-    for one in found:
+    for one in results:
         speeds = [speed.tokens_per_second for speed in one.decode.values()]
         contexts = [*one.decode]
         (line,) = axes.plot(contexts, [speed.median for speed in speeds], marker="o", markersize=3, label=one.model)

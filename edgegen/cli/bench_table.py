@@ -8,17 +8,17 @@ from edgegen.benchmark import Benchmark, DecodeSpeed, Spread
 Item = TypeVar("Item")
 
 
-def bench_table(found: Sequence[Benchmark]) -> str:
+def bench_table(results: Sequence[Benchmark]) -> str:
     """The figures that a person wants first come first; below them, what was left out."""
 
     def line(label: str, spell: Callable[[Benchmark], str]) -> list[str]:
-        return [label, *map(spell, found)]
+        return [label, *map(spell, results)]
 
     def lines(
         label: str, table: Callable[[Benchmark], Mapping[int, Item]], spell: Callable[[Item], str]
     ) -> list[list[str]]:
         """One for each number that any model has a figure for."""
-        tables = [table(one) for one in found]
+        tables = [table(one) for one in results]
         return [
             [label.format(n), *(spell(each[n]) if n in each else "-" for each in tables)]
             for n in sorted({n for each in tables for n in each})
@@ -43,7 +43,7 @@ def bench_table(found: Sequence[Benchmark]) -> str:
         line("CPU when idle, %", lambda one: _spelled(one.idle_cpu, 100)),
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join([*(_aligned(row, widths) for row in rows), *_left_out(found)])
+    return "\n".join([*(_aligned(row, widths) for row in rows), *_left_out(results)])
 
 
 def _first(table: Mapping[int, DecodeSpeed]) -> DecodeSpeed:

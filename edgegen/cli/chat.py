@@ -70,21 +70,21 @@ def talk(
     if system_is_given and completion:
         raise UsageError("-s is for conversations: leave out --completion.")
     # Wrong values are told before a model is made or loaded.
-    given = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
-    GenerationOptions().override(given)
+    overrides = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
+    GenerationOptions().override(overrides)
     models = _Bundles(EngineOptions(**given_engine_options()), completion)
     with ExitStack() as stack:
         opened = models.open(find())
         stack.callback(opened.close)
         if not opened.completes:
-            opened.check(given)
-        elif asked := thinking_flag(given):
+            opened.check(overrides)
+        elif asked := thinking_flag(overrides):
             remedy = "add --chat" if opened.is_base else "leave out --completion"
             raise UsageError(f"{asked} is for conversations: {remedy}.")
         if opened.completes and system_is_given:
             raise UsageError("-s is for conversations, and this model has no chat template: add --chat to hold one.")
         stack.pop_all()
-    set_here = {key: value for key, value in given.items() if value is not None}
+    set_here = {key: value for key, value in overrides.items() if value is not None}
     _hold(models, opened, system, set_here, prompt, stats=stats)
 
 
@@ -92,7 +92,7 @@ def _hold(
     models: "_Bundles",
     opened: "OpenModel",
     system: str | None,
-    given: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     prompt: str | None,
     *,
     stats: bool,
@@ -110,7 +110,7 @@ def _hold(
     reader = LineEditor(models.names) if interactive else None
     dialogue = Completion(opened.model) if opened.completes else Chat(opened.model, system)
     edit = reader.edit if reader else None
-    with closing(Repl(models, opened, screen, dialogue, given, stats=stats, edit=edit)) as repl:
+    with closing(Repl(models, opened, screen, dialogue, overrides, stats=stats, edit=edit)) as repl:
         if opened.is_base and not opened.completes:
             screen.note("edgegen: note: this model has no chat template: a plain transcript is used.")
         if prompt is not None:

@@ -44,15 +44,15 @@ def given_constraint() -> "Constraint | None":
         UsageError: two kinds were given, or a file cannot be read.
         ConstraintError: it is broken.
     """
-    given: dict[str, Any] = click.get_current_context().meta.get(_GIVEN, {})
-    if not given:
+    values: dict[str, Any] = click.get_current_context().meta.get(_GIVEN, {})
+    if not values:
         return None
-    if len(given) > 1:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+    if len(values) > 1:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in values)
         raise UsageError(f"{flags} each say what the text must be: leave all but one out.")
     from edgegen.constraint import Choice, Grammar, JsonSchema, Regex
 
-    ((kind, value),) = given.items()
+    ((kind, value),) = values.items()
     match kind:
         case "json_schema":
             return JsonSchema.of(_json(value))

@@ -70,10 +70,10 @@ class OnnxRuntime:
 
     @classmethod
     def installed(cls) -> "OnnxRuntime":
-        found = dict[str, str]()
+        distributions = dict[str, str]()
         for name in RUNTIMES:
             try:
-                found[name] = version(name)
+                distributions[name] = version(name)
             except PackageNotFoundError:
                 continue
         try:
@@ -82,9 +82,9 @@ class OnnxRuntime:
 
             providers = tuple(runtime_providers())
             problem = problem_of(CUDA) if CUDA.provider in providers else None
-            return cls(runtime_version(), None, providers, found, problem)
+            return cls(runtime_version(), None, providers, distributions, problem)
         except (ImportError, AttributeError) as error:  # two distributions in one folder leave half of each
-            return cls(None, " ".join(str(error).split()), (), found)
+            return cls(None, " ".join(str(error).split()), (), distributions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +118,14 @@ class Diagnosis:
 
 def diagnose(kernels: str, onnxruntime: OnnxRuntime, source: Source = LOCAL) -> Diagnosis:
     """The diagnosis of a machine; what it does not tell is None."""
-    found = cores(source)
+    layout = cores(source)
     return Diagnosis(
         computer=computer(source),
         processor=processor(source),
         features=features(source),
         kernels=kernels,
-        cores=found,
-        threads=found.usable,
+        cores=layout,
+        threads=layout.usable,
         free_bytes=available_memory(source),
         installed_bytes=installed_memory(source),
         limit_bytes=memory_limit(source),
@@ -136,7 +136,7 @@ def diagnose(kernels: str, onnxruntime: OnnxRuntime, source: Source = LOCAL) -> 
         findings=[
             *_of_onnxruntime(onnxruntime),
             *_of_processor(kernels, source),
-            *_of_cores(found),
+            *_of_cores(layout),
             *_of_memory(source),
             *_of_clock(source),
         ],
@@ -144,9 +144,9 @@ def diagnose(kernels: str, onnxruntime: OnnxRuntime, source: Source = LOCAL) -> 
 
 
 def _of_onnxruntime(onnxruntime: OnnxRuntime) -> list[Finding]:
-    names, found = [*onnxruntime.distributions], list[Finding]()
+    names, findings = [*onnxruntime.distributions], list[Finding]()
     if len(names) > 1:
-        found.append(
+        findings.append(
             Finding(
                 f"{' and '.join(names)} are installed: each has written over the files of the other, and which one "
                 "runs is chance.",
@@ -155,14 +155,16 @@ def _of_onnxruntime(onnxruntime: OnnxRuntime) -> list[Finding]:
         )
     if onnxruntime.problem is not None:
         advice = "`pip install --force-reinstall onnxruntime`; on Windows, install Microsoft's Visual C++ runtime."
-        found.append(Finding(f"onnxruntime cannot be imported, no model runs: {onnxruntime.problem}.", advice))
+        findings.append(Finding(f"onnxruntime cannot be imported, no model runs: {onnxruntime.problem}.", advice))
     elif onnxruntime.gpu_problem is not None:
         problem = f"No model runs on the GPU: {onnxruntime.gpu_problem}"
-        found.append(Finding(problem, "Install what is missing, or `pip install onnxruntime` instead: smaller."))
+        findings.append(Finding(problem, "Install what is missing, or `pip install onnxruntime` instead: smaller."))
     elif names and "onnxruntime" not in names and "CUDAExecutionProvider" not in onnxruntime.providers:
         problem = f"{names[0]} is installed: edgegen runs its CPU provider, not {_others(onnxruntime)}."
-        found.append(Finding(problem, "Nothing, or `pip install onnxruntime` in an environment of its own: smaller."))
-    return found
+        findings.append(
+            Finding(problem, "Nothing, or `pip install onnxruntime` in an environment of its own: smaller.")
+        )
+    return findings
 
 
 def _others(onnxruntime: OnnxRuntime) -> str:
@@ -171,43 +173,44 @@ def _others(onnxruntime: OnnxRuntime) -> str:
 
 
 def _of_processor(kernels: str, source: Source) -> list[Finding]:
-    told, found = features(source), list[Finding]()
+    names, findings = features(source), list[Finding]()
     if source.system == "darwin" and source.call("sysctl.proc_translated") == b"\1\0\0\0":
-        found.append(Finding("Python is translated by Rosetta, which is slow.", "Install Python for arm64."))
+        findings.append(Finding("Python is translated by Rosetta, which is slow.", "Install Python for arm64."))
     if kernels.startswith("stock (no library"):
         problem = "edgegen's kernels are not there: ONNX Runtime's operators run, slower, with a copy of the weights."
         advice = "Install a wheel for this platform, or with a C compiler: `pip install --no-binary edgegen edgegen`."
-        found.append(Finding(problem, advice))
+        findings.append(Finding(problem, advice))
     elif kernels.startswith("stock (this processor"):
         problem = "The processor has no AVX2 and FMA: models run many times slower than on one that has."
-        found.append(Finding(problem, "Use a small model; nothing can be installed for it."))
+        findings.append(Finding(problem, "Use a small model; nothing can be installed for it."))
     elif kernels.startswith("stock ("):
         problem = f"edgegen's kernels cannot be loaded: {kernels.removeprefix('stock (').removesuffix(')')}."
-        found.append(Finding(problem, "Reinstall edgegen: `pip install --force-reinstall --no-deps edgegen`."))
-    if "NEON" in told and "dot product" not in told:
+        findings.append(Finding(problem, "Reinstall edgegen: `pip install --force-reinstall --no-deps edgegen`."))
+    if "NEON" in names and "dot product" not in names:
         problem = "The processor has no dot product of 8-bit integers: prompts take about three times as long."
-        found.append(Finding(problem, "Keep prompts short, or reuse them: sessions and prefix caching do."))
-    if "AVX2" in told and kernels.startswith("stock") and not {"AVX-VNNI", "AVX-512 VNNI"}.intersection(told):
+        findings.append(Finding(problem, "Keep prompts short, or reuse them: sessions and prefix caching do."))
+    if "AVX2" in names and kernels.startswith("stock") and not {"AVX-VNNI", "AVX-512 VNNI"}.intersection(names):
         problem = "The processor has no VNNI: 8-bit matrices take ONNX Runtime twice as long."
-        found.append(Finding(problem, "Use edgegen's kernels, which do without."))
-    return found
+        findings.append(Finding(problem, "Use edgegen's kernels, which do without."))
+    return findings
 
 
-def _of_cores(found: Cores) -> list[Finding]:
+def _of_cores(layout: Cores) -> list[Finding]:
     findings = list[Finding]()
-    if found.quota is not None and found.quota < found.performance:
+    if layout.quota is not None and layout.quota < layout.performance:
         findings.append(
             Finding(
-                f"The container or job leaves {found.quota:g} of {found.performance} cores; once they are used up, "
+                f"The container or job leaves {layout.quota:g} of {layout.performance} cores; once they are used up, "
                 "it waits.",
                 "Raise the quota, best to a whole number of CPUs.",
             )
         )
-    if found.performance < found.physical:
-        slow = found.physical - found.performance
+    if layout.performance < layout.physical:
+        slow = layout.physical - layout.performance
         findings.append(
             Finding(
-                f"{slow} of {found.physical} cores are efficiency cores, and left out: fast cores would wait for them.",
+                f"{slow} of {layout.physical} cores are efficiency cores, and left out: fast cores would wait for "
+                "them.",
                 "`edgegen tune` tries them.",
             )
         )

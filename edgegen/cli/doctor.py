@@ -28,31 +28,31 @@ def command(as_json: bool) -> int:
     return int(found.onnxruntime.problem is not None)
 
 
-def table(found: Diagnosis) -> str:
+def table(diagnosis: Diagnosis) -> str:
     """The diagnosis as people read it."""
-    runtime = found.onnxruntime
+    runtime = diagnosis.onnxruntime
     builds = ", ".join(f"{name} {version}" for name, version in runtime.distributions.items())
     rows = {
         "edgegen": f"{with_commit(edgegen.__version__)}, Python {platform.python_version()}, {platform.platform()}",
-        "computer": found.computer,
-        "processor": f"{found.processor} ({', '.join(found.features) or 'features are not told'})",
-        "kernels": found.kernels,
-        "cores": _cores(found),
-        "memory": _memory(found),
-        "temperature": None if found.temperature is None else f"{found.temperature:.0f} °C",
-        "clock": None if found.governor is None else f"governor {found.governor}",
+        "computer": diagnosis.computer,
+        "processor": f"{diagnosis.processor} ({', '.join(diagnosis.features) or 'features are not told'})",
+        "kernels": diagnosis.kernels,
+        "cores": _cores(diagnosis),
+        "memory": _memory(diagnosis),
+        "temperature": None if diagnosis.temperature is None else f"{diagnosis.temperature:.0f} °C",
+        "clock": None if diagnosis.governor is None else f"governor {diagnosis.governor}",
         "ONNX Runtime": f"{runtime.version or 'not usable'} ({builds or 'not installed by pip'})",
         "providers": ", ".join(runtime.providers) or None,
     }
     width = max(map(len, rows))
     lines = [f"{name:>{width}}  {value}" for name, value in rows.items() if value]
-    for finding in found.findings:
+    for finding in diagnosis.findings:
         lines += ["", f"{'!':>{width}}  {finding.problem}", f"{'':>{width}}  → {finding.advice}"]
-    return "\n".join(lines if found.findings else [*lines, "", f"{'':>{width}}  Nothing here makes models slow."])
+    return "\n".join(lines if diagnosis.findings else [*lines, "", f"{'':>{width}}  Nothing here makes models slow."])
 
 
-def _cores(found: Diagnosis) -> str:
-    cores, parts = found.cores, list[str]()
+def _cores(diagnosis: Diagnosis) -> str:
+    cores, parts = diagnosis.cores, list[str]()
     if cores.logical > cores.physical:
         parts.append(f"{cores.logical} logical CPUs")
     if cores.performance < cores.physical:
@@ -60,7 +60,7 @@ def _cores(found: Diagnosis) -> str:
     if cores.quota is not None:
         parts.append(f"a quota of {cores.quota:g}")
     about = f" ({', '.join(parts)})" if parts else ""
-    return f"{cores.physical}{about}; {found.threads} thread{'s' if found.threads > 1 else ''} by default"
+    return f"{cores.physical}{about}; {diagnosis.threads} thread{'s' if diagnosis.threads > 1 else ''} by default"
 
 
 def _memory(found: Diagnosis) -> str | None:

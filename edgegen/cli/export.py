@@ -93,25 +93,25 @@ def command(
 
     With --keep-adapter the bundle has the adapter alone, and runs with the graphs and weights of BUNDLE.
     """
-    given = given_of(ExportOptions)
+    params = given_of(ExportOptions)
     schemes = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32, "int3": int3, "int2": int2}
     asked = [name for name, is_given in schemes.items() if is_given]
     if keep_adapter is not None:
-        of_base = [*(f"--{name}" for name in asked), *_of_base(given), *(("--parity-plot",) if parity_plot else ())]
-        options = ExportOptions(**{name: value for name, value in given.items() if name in _OF_ADAPTER})
+        of_base = [*(f"--{name}" for name in asked), *_of_base(params), *(("--parity-plot",) if parity_plot else ())]
+        options = ExportOptions(**{name: value for name, value in params.items() if name in _OF_ADAPTER})
         _export_kept(source, keep_adapter, adapter, of_base, options, output=output, quiet=quiet)
         return
     chosen = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32) or "int8"
     named = chosen
     if narrow := [name for name in NAMED_BUDGETS if name in asked]:
         others = [name for name in asked if name not in narrow]
-        others += [name for name in ("bits_budget", "fast") if given.get(name)]
+        others += [name for name in ("bits_budget", "fast") if params.get(name)]
         if len(narrow + others) > 1:
             flags = " and ".join(f"--{name.replace('_', '-')}" for name in narrow + others)
             raise click.UsageError(f"{flags} contradict each other: give one.")
         (named,) = narrow
-        chosen, given["bits_budget"] = "int4", NAMED_BUDGETS[named]
-    options = ExportOptions(**given, scheme=chosen, adapter=adapter)
+        chosen, params["bits_budget"] = "int4", NAMED_BUDGETS[named]
+    options = ExportOptions(**params, scheme=chosen, adapter=adapter)
     from edgegen_export.parity.plot import check_plot, plot_layers
     from edgegen_export.pipeline import export
 
@@ -136,13 +136,13 @@ def command(
     click.echo(str(target))
 
 
-def _of_base(given: Mapping[str, Any]) -> list[str]:
+def _of_base(params: Mapping[str, Any]) -> list[str]:
     """The flags that were given of what the bundle of its base decides for an adapter that is kept."""
     defaults = asdict(ExportOptions())
     return [
-        f"{flag_of(option)} {given[option.name]}" if isinstance(option.kind, OneOf) else flag_of(option)
+        f"{flag_of(option)} {params[option.name]}" if isinstance(option.kind, OneOf) else flag_of(option)
         for option in options_of(ExportOptions)
-        if option.name not in _OF_ADAPTER and given.get(option.name, defaults[option.name]) != defaults[option.name]
+        if option.name not in _OF_ADAPTER and params.get(option.name, defaults[option.name]) != defaults[option.name]
     ]
 
 

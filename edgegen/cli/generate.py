@@ -106,10 +106,10 @@ def command(
     goes_on = kept is not None and kept.session.can_continue and not chat
     text = "" if print_options else read_prompt(prompt, prompt_file, needed=not goes_on)
     # Wrong values are told before the model is loaded.
-    given = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
-    if GenerationOptions().override(given).logprobs and not as_json and not print_options:
+    overrides = cast(GenerationOverrides, given_options() | {"grammar": given_constraint()})
+    if GenerationOptions().override(overrides).logprobs and not as_json and not print_options:
         raise UsageError("log-probabilities are shown with --json only: add it, or leave them out.")
-    if not chat and (asked := thinking_flag(given)):
+    if not chat and (asked := thinking_flag(overrides)):
         raise UsageError(f"{asked} is for conversations: add --chat.")
     engine_options = EngineOptions(**given_engine_options())
     model = model_given(model, hub_names)
@@ -123,15 +123,15 @@ def command(
     llm = LLM.load(model, options=engine_options)
     load_seconds = perf_counter() - begin
     if chat:
-        check_thinking(llm.chat_template, given)
-    chosen = llm.generation_options.override(given)
+        check_thinking(llm.chat_template, overrides)
+    chosen = llm.generation_options.override(overrides)
     if print_options:
         click.echo(json.dumps(chosen.to_json(), indent=1))
         return
     several = chosen.num_return_sequences > 1
     session = kept.session if kept else None
     said = spoken(session, text, system) if chat else []
-    with _open(llm, said, session, given) if chat else llm.stream(text, session=session, **given) as stream:
+    with _open(llm, said, session, overrides) if chat else llm.stream(text, session=session, **overrides) as stream:
         if not as_json and not several:
             _print_text(text if echo else "", (chunk.text for chunk in stream))
         result = stream.wait()

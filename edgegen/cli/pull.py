@@ -69,7 +69,7 @@ def command(
     smollm2-135m-int8` finds. An interrupted download goes on where it was. Disk and memory are checked before weights
     are downloaded. The bundle's folder is printed.
     """
-    given = given_of(ExportOptions)
+    params = given_of(ExportOptions)
     asked = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32)
     if hub_names:
         if name is not None or len(hub_names) > 1:
@@ -83,11 +83,11 @@ def command(
         return
     reference = HubReference.of(name) if hub_names else to_pull(name)
     scheme = scheme_of(reference, asked) or "int8"
-    gguf_file = given.get("gguf_file")
+    gguf_file = params.get("gguf_file")
     if gguf_file and reference.gguf:
         raise UsageError(f"--gguf-file {gguf_file} and {reference.gguf!r} after the colon contradict each other.")
-    source, given["gguf_file"] = reference.hub, gguf_file or reference.gguf
-    options = ExportOptions(**given, scheme=scheme)
+    source, params["gguf_file"] = reference.hub, gguf_file or reference.gguf
+    options = ExportOptions(**params, scheme=scheme)
     target = BundleStore().path(pulled_name(source, scheme, options.gguf_file))
     if is_there(target) and not options.force:
         if not quiet:

@@ -128,13 +128,13 @@ def _measure(llm: "LLM", text: str, window: int | None, stride: int | None) -> "
         return llm.perplexity(text, window=window, stride=stride, on_progress=show)
 
 
-def perplexity_record(found: "Perplexity") -> dict[str, Any]:
+def perplexity_record(perplexity: "Perplexity") -> dict[str, Any]:
     return {
-        "perplexity": finite_or_null(found.perplexity),
-        "nll_per_token": finite_or_null(found.nll_per_token),
-        "tokens": found.tokens,
-        "window": found.window,
-        "stride": found.stride,
+        "perplexity": finite_or_null(perplexity.perplexity),
+        "nll_per_token": finite_or_null(perplexity.nll_per_token),
+        "tokens": perplexity.tokens,
+        "window": perplexity.window,
+        "stride": perplexity.stride,
     }
 
 

@@ -99,7 +99,7 @@ def command(models: tuple[str, ...], hub_names: tuple[str, ...], max_memory: int
     with ExitStack() as stack:
         last_call = stack.enter_context(LastCall(options.grace_seconds + CLOSING_SECONDS))
         stack.enter_context(log_to(_STDERR, options.log_level, options.log_format))
-        found = stack.enter_context(listening(options))
+        listener = stack.enter_context(listening(options))
         named = dict(zip(names, models, strict=True))
         installed = InstalledModels(named, engine, budget=memory_budget, store=options.store, options_for=options_for)
         stack.enter_context(installed)
@@ -107,14 +107,14 @@ def command(models: tuple[str, ...], hub_names: tuple[str, ...], max_memory: int
         pulls = stack.enter_context(Pulls())
         app = create_app(
             loaded,
-            found.options,
+            listener.options,
             running=engine.max_batch_size,
             source=installed,
             pulls=pulls if options.allow_pull else None,
         )
         others = len(installed.names()) - len(loaded)
         more = f" ({others} more on demand)" if others else ""
-        serving = f"serving {', '.join(loaded)}{more} at {found.where} (Ctrl-C ends it)"
+        serving = f"serving {', '.join(loaded)}{more} at {listener.where} (Ctrl-C ends it)"
 
         def told() -> None:
             if options.log_format == "json":
@@ -122,7 +122,7 @@ def command(models: tuple[str, ...], hub_names: tuple[str, ...], max_memory: int
             else:
                 click.echo(f"edgegen: {serving}", err=True)
 
-        run(app, found.options, found.socket, told, pulls.end, last_call)
+        run(app, listener.options, listener.socket, told, pulls.end, last_call)
 
 
 def _keys(file: str | None) -> tuple[str, ...]:

@@ -21,15 +21,15 @@ def thinking_flag(given: Mapping[str, Any]) -> str:
     return ""
 
 
-def check_thinking(template: "ChatTemplate", given: Mapping[str, Any]) -> None:
+def check_thinking(template: "ChatTemplate", options: Mapping[str, Any]) -> None:
     """Tell whether a model can do what the options of thinking say.
 
     Raises:
         UsageError: it cannot.
     """
-    limit = given.get("max_thinking_tokens")
+    limit = options.get("max_thinking_tokens")
     if limit is not None and template.reasoning() is None:
         raise UsageError(
             f"max_thinking_tokens: {limit} limits nothing, as this model does not think aloud: leave it out."
         )
-    template.check_thinking(given.get("thinking"), given.get("reasoning_effort"))
+    template.check_thinking(options.get("thinking"), options.get("reasoning_effort"))

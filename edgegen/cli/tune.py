@@ -66,11 +66,11 @@ def _mark(trial: Trial, found: Tuning) -> str:
     return "  ← " + ", ".join([*names, "chosen"]) if trial is found.chosen else "  default" if names else ""
 
 
-def _record(found: Tuning, path: str) -> dict[str, Any]:
+def _record(tuning: Tuning, path: str) -> dict[str, Any]:
     return {
         "path": path,
-        "prompt_tokens": found.prompt_tokens,
-        "chosen": asdict(found.chosen.options),
-        "default": asdict(found.default.options),
-        "trials": [asdict(trial) for trial in found.trials],
+        "prompt_tokens": tuning.prompt_tokens,
+        "chosen": asdict(tuning.chosen.options),
+        "default": asdict(tuning.default.options),
+        "trials": [asdict(trial) for trial in tuning.trials],
     }

@@ -162,17 +162,17 @@ class _Closer:
             self._stay_open(branch)
         self._seal(node, fixed)
 
-    def _seal(self, node: Schema, said: _Said) -> None:
+    def _seal(self, node: Schema, summary: _Said) -> None:
         """Allow the names that are listed, and no other."""
         kinds: Any = node.get("type", "object")
         if (
-            not said.can_close
+            not summary.can_close
             or not all(isinstance(node.get(keyword, {}), dict) for keyword in _MAPS)
             or not isinstance(node.get("allOf", []), list)
             or "object" not in (kinds if isinstance(kinds, list) else [kinds])
         ):
             return
-        names, patterns = dict.fromkeys(said.all_names, True), dict.fromkeys(said.patterns, True)
+        names, patterns = dict.fromkeys(summary.all_names, True), dict.fromkeys(summary.patterns, True)
         seal: Schema = {"properties": names, "patternProperties": patterns, "additionalProperties": False}
         if not patterns:
             del seal["patternProperties"]
@@ -237,15 +237,15 @@ class _Closer:
 
     def _fixed(self, node: Schema) -> _Said:
         """Return what holds whichever branches are chosen; names in the order of the keywords."""
-        said = _NOTHING
+        summary = _NOTHING
         for keyword in node:
             if keyword == "properties":
-                said += self._own(node)
+                summary += self._own(node)
             elif keyword == "allOf":
-                said = sum((self._said(child) for child in self._children(node, keyword)), said)
+                summary = sum((self._said(child) for child in self._children(node, keyword)), summary)
             elif keyword == "$ref":
-                said += self._referred(str(node["$ref"]))
-        return said + self._own(node)
+                summary += self._referred(str(node["$ref"]))
+        return summary + self._own(node)
 
     def _said(self, node: Schema) -> _Said:
         """Return what ``node`` states, with the names of all branches."""

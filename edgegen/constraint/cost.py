@@ -224,20 +224,20 @@ class _Expression:
         return self._groups[0].length
 
 
-def _quantified(found: re.Match[str], expression: _Expression) -> bool:
+def _quantified(token: re.Match[str], expression: _Expression) -> bool:
     """Whether it is a bracket, a quantifier or an alternative, which is then told to ``expression``."""
-    match found.lastgroup:
+    match token.lastgroup:
         case "open":
             expression.open()
         case "close" | "optional":
-            expression.close(optional=found[0] == "]")
+            expression.close(optional=token[0] == "]")
         case "alternative":
             expression.alternative()
         case "maybe":
             expression.repeat(0)
         case "count" | "least" | "tilde":
-            tilde = found.groupdict().get("tilde")
-            expression.repeat(_number(tilde or found["least"]))
+            tilde = token.groupdict().get("tilde")
+            expression.repeat(_number(tilde or token["least"]))
         case "more":
             pass
         case _:
@@ -269,9 +269,9 @@ class _LarkShape:
         self._counts = counts
         self._rules = dict[str, _Expression]()
         expression, terminal, at = _Expression(), False, 0
-        while at < len(lark) and (found := _LARK.match(lark, at)):
-            at, text = found.end(), found[0]
-            match found.lastgroup:
+        while at < len(lark) and (token := _LARK.match(lark, at)):
+            at, text = token.end(), token[0]
+            match token.lastgroup:
                 case "head":
                     name = re.match(r"[!?]?([\w-]+)", text)
                     assert name is not None
@@ -295,7 +295,7 @@ class _LarkShape:
                 case "condition":
                     counts.condition()
                 case _:
-                    _quantified(found, expression)
+                    _quantified(token, expression)
 
     def _schema(self, lark: str, at: int, expression: _Expression) -> int:
         """The end of the JSON schema that begins there."""

@@ -180,13 +180,13 @@ class _Schema:
 
     def referred(self) -> "_Schema":
         """Return the schema that ``$ref`` refers to."""
-        reference, found = str(self.schema["$ref"]), cast(Any, self._root)
+        reference, target = str(self.schema["$ref"]), cast(Any, self._root)
         for part in reference.removeprefix("#/").split("/"):
-            found = cast(Any, found).get(part) if isinstance(found, Mapping) else None
-        if found is None or not reference.startswith("#/"):
+            target = cast(Any, target).get(part) if isinstance(target, Mapping) else None
+        if target is None or not reference.startswith("#/"):
             raise self.refusal(f"$ref {reference!r}")
         self.refuse_all_but({"$ref"})
-        return self._at_this_place(found)
+        return self._at_this_place(target)
 
     def values(self) -> list[Any]:
         """Return the values that the schema names."""

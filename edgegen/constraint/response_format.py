@@ -110,15 +110,15 @@ def _content(asked: Mapping[str, Any], kind: str, problems: list[str]) -> Any:
     where, keys, is_json = "response_format", _KEYS[kind], kind.startswith("json")
     problems += unknown_keys(where, asked, ("type", *keys, *(_ABOUT if is_json else ())))
     problems += schema_problems(where, asked) if is_json else []
-    found = [key for key in keys if asked.get(key) is not None]
-    if len(found) > 1:
-        problems.append(f"{where}: {' and '.join(map(repr, found))} would say the same: keep one of them")
+    present = [key for key in keys if asked.get(key) is not None]
+    if len(present) > 1:
+        problems.append(f"{where}: {' and '.join(map(repr, present))} would say the same: keep one of them")
         return None
-    if not found:
+    if not present:
         if kind not in ("text", "json_object"):
             problems.append(f"{where} {kind!r} holds {_what(kind, keys[0])}")
         return None
-    key, content = found[0], asked[found[0]]
+    key, content = present[0], asked[present[0]]
     if kind == "json_schema" and key != "schema":
         wrapped: Mapping[str, Any] = cast(Mapping[str, Any], content) if isinstance(content, Mapping) else {}
         problems += unknown_keys(f"{where}.{key}", wrapped, ("schema", *_ABOUT))

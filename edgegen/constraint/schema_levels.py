@@ -97,15 +97,15 @@ class _ValueLevels:
         kinds = cast(Any, kinds) if isinstance(kinds, str | list) else ("object", "array")
         of_objects = self._object(schema, most) if "object" in kinds else 0
         of_arrays = self._array(schema, most) if "array" in kinds else 0
-        said = [max(of_objects, of_arrays)]
-        said += [self._of(part, most) for part in _listed(schema, "allOf")]
+        bounds = [max(of_objects, of_arrays)]
+        bounds += [self._of(part, most) for part in _listed(schema, "allOf")]
         for keyword in ("anyOf", "oneOf"):
-            said += [max(self._of(branch, most) for branch in found)] if (found := _listed(schema, keyword)) else []
+            bounds += [max(self._of(branch, most) for branch in found)] if (found := _listed(schema, keyword)) else []
         references = [reference for reference in map(schema.get, _REFERENCES) if isinstance(reference, str)]
-        said += [self._of(target_of(self._root, reference), most) for reference in references]
+        bounds += [self._of(target_of(self._root, reference), most) for reference in references]
         values = [[schema["const"]]] if "const" in schema else []
         values += [found] if (found := _listed(schema, "enum")) else []
-        return min(said + [max(map(_levels_of_value, each)) for each in values])
+        return min(bounds + [max(map(_levels_of_value, each)) for each in values])
 
     def _object(self, schema: dict[str, Any], most: int) -> float:
         if schema.keys().isdisjoint(_OBJECT):

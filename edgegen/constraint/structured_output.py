@@ -32,8 +32,8 @@ STRUCTURED_OUTPUT = frozenset({*_PARAMETERS, *_REFUSED, _PATTERN, _OUTPUTS, "gui
 """The names of the parameters. Which library compiles a grammar (``guided_decoding_backend``) changes no text."""
 
 
-def read_structured_output(given: Mapping[str, Any], whitespace: Whitespace = "compact") -> Constraint | None:
-    """The constraint that those parameters in ``given`` ask for that are in ``STRUCTURED_OUTPUT``; None for free text.
+def read_structured_output(params: Mapping[str, Any], whitespace: Whitespace = "compact") -> Constraint | None:
+    """The constraint that those parameters in ``params`` ask for that are in ``STRUCTURED_OUTPUT``; None for free text.
 
     Two that say the same are one. ``whitespace``: of JSON, where no parameter says it.
 
@@ -41,8 +41,8 @@ def read_structured_output(given: Mapping[str, Any], whitespace: Whitespace = "c
         ConstraintError: two say what the text must be, one is not supported, or its value is wrong; all of this is
             listed.
     """
-    problems = [f"{name} is not supported: leave it out" for name in _REFUSED if given.get(name) is not None]
-    asked: object = given.get(_OUTPUTS)
+    problems = [f"{name} is not supported: leave it out" for name in _REFUSED if params.get(name) is not None]
+    asked: object = params.get(_OUTPUTS)
     inside: Mapping[str, Any] = cast(Mapping[str, Any], asked) if isinstance(asked, Mapping) else {}
     if not isinstance(asked, Mapping | None):
         problems.append(f"{_OUTPUTS}: an object expected, found {shortened(asked)}")
@@ -55,21 +55,21 @@ def read_structured_output(given: Mapping[str, Any], whitespace: Whitespace = "c
         for key in _SWITCHES
         if not isinstance(inside.get(key), bool | None)
     ]
-    found = [(name, kind, given[name]) for name, kind in _PARAMETERS.items() if given.get(name) is not None]
-    found += [(f"{_OUTPUTS}.{kind}", kind, inside[kind]) for kind in _KINDS if inside.get(kind) is not None]
-    if isinstance(asked, Mapping) and not found and not problems:
+    wishes = [(name, kind, params[name]) for name, kind in _PARAMETERS.items() if params.get(name) is not None]
+    wishes += [(f"{_OUTPUTS}.{kind}", kind, inside[kind]) for kind in _KINDS if inside.get(kind) is not None]
+    if isinstance(asked, Mapping) and not wishes and not problems:
         problems.append(f"{_OUTPUTS} does not say what the text must be: give one of {', '.join(_KINDS)}")
-    if any(_asked(*one[1:]) != _asked(*found[0][1:]) for one in found[1:]):
-        names = " and ".join(name for name, _, _ in found)
+    if any(_asked(*one[1:]) != _asked(*wishes[0][1:]) for one in wishes[1:]):
+        names = " and ".join(name for name, _, _ in wishes)
         problems.append(f"{names} each say what the text must be: keep one of them")
-    pattern = _whitespace_pattern(given, inside, found, problems)
-    problems += [problem for name, kind, value in found if (problem := _problem(name, kind, value))]
+    pattern = _whitespace_pattern(params, inside, wishes, problems)
+    problems += [problem for name, kind, value in wishes if (problem := _problem(name, kind, value))]
     if problems:
         raise ConstraintError(one_or_list(problems))
     if inside.get("disable_any_whitespace"):
         whitespace = "compact"
     additional = inside.get("disable_additional_properties") is False
-    made = _constraint(*found[0][1:], whitespace, additional_properties=additional) if found else None
+    made = _constraint(*wishes[0][1:], whitespace, additional_properties=additional) if wishes else None
     return replace(made, whitespace_pattern=pattern) if isinstance(made, JsonSchema | AnyJson) else made
 
 
@@ -84,18 +84,18 @@ def _asked(kind: str, value: object) -> tuple[str, object]:
 
 
 def _whitespace_pattern(
-    given: Mapping[str, Any],
+    params: Mapping[str, Any],
     inside: Mapping[str, Any],
-    found: Sequence[tuple[str, str, object]],
+    wishes: Sequence[tuple[str, str, object]],
     problems: list[str],
 ) -> str | None:
     """The regular expression of the space in JSON, where a parameter has one."""
-    said = {_PATTERN: given.get(_PATTERN), f"{_OUTPUTS}.{_PATTERN_INSIDE}": inside.get(_PATTERN_INSIDE)}
+    said = {_PATTERN: params.get(_PATTERN), f"{_OUTPUTS}.{_PATTERN_INSIDE}": inside.get(_PATTERN_INSIDE)}
     patterns = {name: pattern for name, pattern in said.items() if pattern is not None}
     for name, pattern in patterns.items():
         if not isinstance(pattern, str):
             problems.append(f"{name}: text expected, found {shortened(pattern)}")
-        elif not any(kind in ("json", "json_object") for _, kind, _ in found):
+        elif not any(kind in ("json", "json_object") for _, kind, _ in wishes):
             problems.append(f"{name} goes with a JSON schema or json_object beside it, and there is none")
         else:
             try:

@@ -52,19 +52,19 @@ class BeamGroup(SequenceGroup):
             LogitsError: a logit is NaN or plus infinity.
             LogitsError, ConstraintError: no beam has an allowed token, and none has ended before.
         """
-        found, dead_ends = list[Logits](), list[EdgegenError]()
+        rows, dead_ends = list[Logits](), list[EdgegenError]()
         for sequence, beam in zip(self._by_beam, self._search.running, strict=True):
             nothing = np.full_like(logits[sequence], -np.inf)
             try:
-                found.append(_log_probs(sequence, logits[sequence]) if beam.is_there else nothing)
+                rows.append(_log_probs(sequence, logits[sequence]) if beam.is_there else nothing)
             except (LogitsError, ConstraintError) as error:
                 Candidates(logits[sequence]).best()  # NaN is an error, not a dead end
                 dead_ends.append(error)
-                found.append(nothing)
+                rows.append(nothing)
         alive = sum(beam.is_there for beam in self._search.running) - len(dead_ends)
         if not alive and not any(beam.ended for beam in self._search.finished):
             raise dead_ends[0]
-        return found
+        return rows
 
     def _follow(self, fork: Fork) -> None:
         """Give each running beam a sequence with its KV cache: its parent's, or a copy in a sequence that is free."""

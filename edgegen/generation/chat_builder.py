@@ -59,8 +59,8 @@ class ChatBuilder:
             SessionError, OptionError, ConstraintError, PromptTooLongError: as :meth:`RequestBuilder.build`.
         """
         template, tokenizer, max_context = self._template, self._tokenizer, self._requests.max_context
-        said = _conversation(messages)
-        shown, form = self._reply_format(said, tools, choice, parallel)
+        conversation = _conversation(messages)
+        shown, form = self._reply_format(conversation, tools, choice, parallel)
         options = self._with_ends(options, form)
         shown = template.asked_to_think(shown, options.thinking, options.reasoning_effort, options.max_thinking_tokens)
         dropped = 0
@@ -72,7 +72,7 @@ class ChatBuilder:
             ids = template.encode(shown, tokenizer, max_context)
         if form is not None and shown.generation_prompt:
             form = form.following(tokenizer.decode(ids[-_PROMPT_END:], skip_special_tokens=False))
-        request = self._requests.build(ids, options, session, said.messages, form)
+        request = self._requests.build(ids, options, session, conversation.messages, form)
         request.dropped_messages = dropped
         return request
 
@@ -104,18 +104,18 @@ class ChatBuilder:
         return replace(options, stop_strings=(*options.stop_strings, *self._template.stop_strings))
 
     def _reply_format(
-        self, said: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None, parallel: bool | None
+        self, conversation: Conversation, tools: Ids[Tool] | None, choice: ToolChoice | None, parallel: bool | None
     ) -> tuple[Conversation, ReplyFormat | None]:
         """The conversation as the model is to read it, and what to read in its answer."""
         template = self._template
-        if tools is not None and said.tools is not None:
+        if tools is not None and conversation.tools is not None:
             raise UsageError("tools are given twice, in the conversation and beside it: leave one out.")
-        given = said.tools if tools is None else tools
+        given = conversation.tools if tools is None else tools
         if given is None and choice not in (None, "auto", "none"):
             raise UsageError("tool_choice is for tools, and there are none: give tools with it, or leave it out.")
         several = parallel is None or parallel
         read = None if given is None else Tools.read(given, "auto" if choice is None else choice, parallel=several)
-        shown, style = template.with_tools(said, read)  # earlier calls are shown where there are no tools too
+        shown, style = template.with_tools(conversation, read)  # earlier calls are shown where there are no tools too
         if read is not None and parallel is None and not template.capabilities(shown).parallel_calls:
             read = replace(read, parallel=False)
         reasoning, layout = template.reasoning(shown), template.layout(shown)

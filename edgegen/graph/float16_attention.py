@@ -30,15 +30,15 @@ def obstacles(graph: bytes) -> list[str]:
     Raises:
         ValueError: that is no graph.
     """
-    found = dict[str, None]()
+    reasons = dict[str, None]()
     bodies = (message for function in values(graph, _FUNCTION) for message in values(function, _NODE_OF_FUNCTION))
     for message in (*values(next(values(graph, _GRAPH)), _NODE), *bodies):
         kind = next(values(message, _OP_TYPE))
         if kind in _NOT_COMPUTED:
-            found[_NOT_COMPUTED[kind]] = None
+            reasons[_NOT_COMPUTED[kind]] = None
         if kind == b"GroupQueryAttention" and [*values(message, _INPUT), *[b""] * _SINK][_BIAS]:
-            found["its attention has a bias (of ALiBi, or of its queries)"] = None
-    return list(found)
+            reasons["its attention has a bias (of ALiBi, or of its queries)"] = None
+    return list(reasons)
 
 
 def with_float16_attention(graph: bytes) -> bytes:

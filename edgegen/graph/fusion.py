@@ -36,16 +36,16 @@ def with_fused_layers(nodes: Sequence[GraphNode | None], results: Iterable[bytes
     The last node of fused layers is replaced, and the others are None. ``results``: the graph's outputs.
     """
     finder = _Finder(nodes, results)
-    found = list(nodes)
+    replaced = list(nodes)
     for begin in range(len(nodes)):
         fused = finder.longest_from(begin)
         steps = [step for place in fused.places if (step := nodes[place])]
         if len(steps) > 1 and any(step.op_type == b"BlockMatMul" for step in steps):
             finder.taken.update(fused.places)
             for place in fused.places:
-                found[place] = None
-            found[fused.places[-1]] = _joined(steps, fused)
-    return found
+                replaced[place] = None
+            replaced[fused.places[-1]] = _joined(steps, fused)
+    return replaced
 
 
 class _Finder:

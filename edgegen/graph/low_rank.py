@@ -77,7 +77,7 @@ def with_low_rank(graph: bytes, adapter: LowRank) -> bytes:
     return result
 
 
-def _with_branches(body: bytes, adapter: LowRank, found: set[str]) -> Iterator[bytes]:
+def _with_branches(body: bytes, adapter: LowRank, adapted: set[str]) -> Iterator[bytes]:
     parts = [*fields(body)]
     casts = _casts([GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE])
     shapes = dict(_shape(payload) for number, payload, _ in parts if number == _INITIALIZER)
@@ -90,10 +90,10 @@ def _with_branches(body: bytes, adapter: LowRank, found: set[str]) -> Iterator[b
             continue
         if (size := _size(node, shapes.get(_stored(name), ()))) != (len(factors.a), factors.b.shape[1]):
             raise ValueError(f"{name} takes and gives {size} values, and the adapter is for another matrix")
-        if name not in found:
+        if name not in adapted:
             yield field(_INITIALIZER, float_tensor(f"{name}.a", factors.a))
             yield field(_INITIALIZER, float_tensor(f"{name}.b", factors.b))
-        found.add(name)
+        adapted.add(name)
         y = node.outputs[0]
         base, low, update = (y + end for end in (b"/base", b"/low", b"/update"))
         yield field(_NODE, edited(payload, _OUTPUT, lambda output, y=y, base=base: base if output == y else output))

@@ -54,13 +54,13 @@ def read_chat(body: Mapping[str, Any], problems: list[str]) -> Conversation | No
     begins, goes_on = body.get("add_generation_prompt"), body.get("continue_final_message")
     if goes_on is None:
         goes_on = begins is not True and _ends_open(body.get("messages"))
-    given: dict[str, Any] = body.get(TEMPLATE_VARIABLES) or {}
+    variables: dict[str, Any] = body.get(TEMPLATE_VARIABLES) or {}
     try:
         return Conversation(
             cast(Any, body.get("messages")),
             add_generation_prompt=None if goes_on and not begins else begins,
             continue_final_message=goes_on,
-            variables={name: value for name, value in given.items() if value is not None},
+            variables={name: value for name, value in variables.items() if value is not None},
         )
     except ConversationError as error:
         problems += each_problem(error)

@@ -87,11 +87,11 @@ class Scorer:
 
     def _continued(self, context: Prompt, continuations: Ids[Prompt]) -> list[Continued]:
         split = _Text(self._encoder, context) if isinstance(context, str) else _Tokens(self._encoder, context)
-        found, errors = list[Continued](), list[UsageError]()
+        continued, errors = list[Continued](), list[UsageError]()
         for n, continuation in enumerate(continuations, 1):
             what = "the continuation" if len(continuations) == 1 else f"continuation {n}"
             try:
-                found.append(self._checked(split.before(continuation, what), what))
+                continued.append(self._checked(split.before(continuation, what), what))
             except UsageError as error:
                 errors.append(error)
         if len(errors) > 1:
@@ -99,7 +99,7 @@ class Scorer:
             raise (kinds.pop() if len(kinds) == 1 else UsageError)(one_or_list([str(error) for error in errors]))
         if errors:
             raise errors[0]
-        return found
+        return continued
 
     def _checked(self, text: Continued, what: str) -> Continued:
         ids, begin = text

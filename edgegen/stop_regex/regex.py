@@ -58,12 +58,12 @@ class StopRegex:
         return tuple(self.successors[state][0] for state in self._readers_of_first if self.reads[state] & sets)
 
     def _states_that_read_first(self) -> list[int] | None:
-        found, ahead = {self.start}, [self.start]
+        reached, ahead = {self.start}, [self.start]
         for state in ahead:
             if self.assertions[state]:
                 return None
             if not self.reads[state]:
-                new = dict.fromkeys(s for s in self.successors[state] if s not in found)
-                found |= new.keys()
+                new = dict.fromkeys(s for s in self.successors[state] if s not in reached)
+                reached |= new.keys()
                 ahead += new
         return [state for state in ahead if self.reads[state]]

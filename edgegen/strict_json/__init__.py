@@ -66,14 +66,14 @@ def json_object(text: str, problems: list[str]) -> dict[str, Any] | None:
         RecursionError: too many brackets stand in one another.
     """
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         problems.append(f"not JSON: {error.msg} at character {error.colno}")
         return None
     except ValueError as error:  # a number of too many digits
         problems.append(f"not JSON: {first_line(error)}")
         return None
-    if isinstance(found, dict):
-        return cast(dict[str, Any], found)
-    problems.append(f"a JSON object expected, found {shortened(found)}")
+    if isinstance(value, dict):
+        return cast(dict[str, Any], value)
+    problems.append(f"a JSON object expected, found {shortened(value)}")
     return None

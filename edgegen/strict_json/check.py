@@ -134,42 +134,42 @@ class SchemaCheck:
         return next((n for one in self._branches if type(n := one._as_whole(value)) is int), value)
 
     def _whole_in_object(self, value: dict[str, Any]) -> dict[str, Any]:
-        made = value
+        whole = value
         if self._properties or self._other is not None:
             found = {name: self._properties.get(name, self._other) for name in value}
-            made = {name: one if (check := found[name]) is None else check.with_whole_numbers(one)
+            whole = {name: one if (check := found[name]) is None else check.with_whole_numbers(one)
                     for name, one in value.items()}  # fmt: skip
         for branch in self._branches:
             if dict in branch._kinds:
-                made = branch._whole_in_object(made)
-        return made
+                whole = branch._whole_in_object(whole)
+        return whole
 
     def _whole_in_list(self, value: list[Any]) -> list[Any]:
-        made, rest = value, self._items
+        whole, rest = value, self._items
         if (rest is not None or self._first) and set(map(type, value)) != {int}:
             checks = [*self._first[: len(value)], *[rest] * (len(value) - len(self._first))]
-            made = [one if check is None else check.with_whole_numbers(one)
+            whole = [one if check is None else check.with_whole_numbers(one)
                     for check, one in zip(checks, value, strict=True)]  # fmt: skip
         for branch in self._branches:
             if list in branch._kinds:
-                made = branch._whole_in_list(made)
-        return made
+                whole = branch._whole_in_list(whole)
+        return whole
 
-    def _check(self, value: object, path: Path, found: list[Problem]) -> None:
+    def _check(self, value: object, path: Path, problems: list[Problem]) -> None:
         kind = type(value)
         if self._is_plain and kind in self._kinds:  # the most of a large body, and quick
             return
-        if CHECKED_LATER in self._schema or len(found) >= MOST_PROBLEMS:
+        if CHECKED_LATER in self._schema or len(problems) >= MOST_PROBLEMS:
             return
         if REFUSED in self._schema or not self._fits(value):
-            found.append(self._mismatch(value, path))
+            problems.append(self._mismatch(value, path))
             return
         if self._branches:
-            self._check_branches(value, path, found)
+            self._check_branches(value, path, problems)
         if kind is dict and (self._properties or not self._branches):
-            self._check_object(cast(dict[str, Any], value), path, found)
+            self._check_object(cast(dict[str, Any], value), path, problems)
         elif kind is list and not self._branches:
-            self._check_list(cast(list[Any], value), path, found)
+            self._check_list(cast(list[Any], value), path, problems)
 
     def _fits(self, value: Any) -> bool:
         """Whether it does, but for what is in it."""
@@ -181,44 +181,44 @@ class SchemaCheck:
             within(value, limit) for (kind, within, _), limit in self._limits if type(value) in _KINDS[kind][0]
         )
 
-    def _check_branches(self, value: Any, path: Path, found: list[Problem]) -> None:
-        told = list[list[Problem]]()
+    def _check_branches(self, value: Any, path: Path, problems: list[Problem]) -> None:
+        by_branch = list[list[Problem]]()
         for branch in self._likely(value):
-            told.append([])
-            branch._check(cast(object, value), path, told[-1])
-            if not told[-1]:
+            by_branch.append([])
+            branch._check(cast(object, value), path, by_branch[-1])
+            if not by_branch[-1]:
                 return
         if self._properties:
-            found.append(Problem(path, self._schema[ADVICE]))
-        elif told and isinstance(value, dict | list):
-            found += min(told, key=len)
+            problems.append(Problem(path, self._schema[ADVICE]))
+        elif by_branch and isinstance(value, dict | list):
+            problems += min(by_branch, key=len)
         elif isinstance(value, dict) and (odd := self._odd_tag(cast(dict[str, Any], value))):
             tag = {"enum": self._tags[odd]} | {key: words for key, words in self._schema.items() if key == ADVICE}
-            SchemaCheck({"properties": {odd: tag}, "required": [odd]}, {})._check(cast(object, value), path, found)
+            SchemaCheck({"properties": {odd: tag}, "required": [odd]}, {})._check(cast(object, value), path, problems)
         else:
-            found.append(self._mismatch(value, path))
+            problems.append(self._mismatch(value, path))
 
-    def _check_object(self, value: dict[str, Any], path: Path, found: list[Problem]) -> None:
+    def _check_object(self, value: dict[str, Any], path: Path, problems: list[Problem]) -> None:
         if not self._is_open and not value.keys() <= self._properties.keys():
             unknown = [name for name in value if name not in self._properties]
-            found += [self._unknown(name, path) for name in unknown[:MOST_PROBLEMS]]
+            problems += [self._unknown(name, path) for name in unknown[:MOST_PROBLEMS]]
         for name in self._schema.get("required", ()):
             if name not in value:
                 expected = f": {self._properties[name]._expected()} expected" if name in self._properties else ""
-                found.append(Problem((*path, name), f"{_place((*path, name))} is missing{expected}"))
+                problems.append(Problem((*path, name), f"{_place((*path, name))} is missing{expected}"))
         for name, one in value.items():
             if self._key is not None and not self._key._fits(name):
-                found.append(self._key._mismatch(name, path, "a key of "))
+                problems.append(self._key._mismatch(name, path, "a key of "))
             elif (check := self._properties.get(name, self._other)) is not None:
-                check._check(one, (*path, name), found)
+                check._check(one, (*path, name), problems)
 
-    def _check_list(self, value: list[Any], path: Path, found: list[Problem]) -> None:
+    def _check_list(self, value: list[Any], path: Path, problems: list[Problem]) -> None:
         if self._items is not None and self._items._accepts_all_numbers(value):
             return
         for n, one in enumerate(value):
             if check := self._first[n] if n < len(self._first) else self._items:
-                check._check(one, (*path, n), found)
-            if len(found) >= MOST_PROBLEMS:
+                check._check(one, (*path, n), problems)
+            if len(problems) >= MOST_PROBLEMS:
                 break
 
     def _accepts_all_numbers(self, values: list[Any]) -> bool:

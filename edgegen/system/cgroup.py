@@ -43,10 +43,10 @@ def groups_of(source: Source, controller: Literal["cpu", "memory"]) -> Iterator[
 
 def _with_parents(paths: list[str]) -> list[str]:
     """Each path and all above it, once, without the last slash; the root is empty."""
-    found = dict[str, None]()
+    folders = dict[str, None]()
     for path in paths:
         pure = PurePosixPath(path)
         if ".." in pure.parts:  # outside of what this process sees
             pure = PurePosixPath("/")
-        found.update(dict.fromkeys(str(one).rstrip("/") for one in (pure, *pure.parents) if str(one).startswith("/")))
-    return [*found]
+        folders.update(dict.fromkeys(str(one).rstrip("/") for one in (pure, *pure.parents) if str(one).startswith("/")))
+    return [*folders]

@@ -33,13 +33,13 @@ def child_environment(*, exports: bool = False) -> dict[str, str]:
 
     ``exports``: whether it multiplies matrices with NumPy, whatever this one does.
     """
-    given = {name: text for name, text in os.environ.items() if not (exports and name in _set_here)}
+    environment = {name: text for name, text in os.environ.items() if not (exports and name in _set_here)}
     for name in _FOLDERS:
-        if (text := given.get(name)) and not text.startswith("~"):
-            given[name] = str(Path(text).absolute())
+        if (text := environment.get(name)) and not text.startswith("~"):
+            environment[name] = str(Path(text).absolute())
     source = str(Path(__file__).absolute().parents[2])
-    known = [str(Path(path).absolute()) for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return given | {"PYTHONPATH": os.pathsep.join([source, *known])}
+    known = [str(Path(path).absolute()) for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return environment | {"PYTHONPATH": os.pathsep.join([source, *known])}
 
 
 def interrupt(process: "subprocess.Popen[str]") -> None:

@@ -90,13 +90,13 @@ def _fastest(capacities: Mapping[int, int]) -> frozenset[int]:
 
 def cpu_list(text: str) -> frozenset[int]:
     """The CPUs of a list as Linux writes it, such as ``0-3,8``; none where it is malformed."""
-    found = set[int]()
+    cpus = set[int]()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal():
             return frozenset()
-        found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
+        cpus.update(range(int(first), int(last or first) + 1))
+    return frozenset(cpus)
 
 
 def _quota(source: Source) -> float | None:

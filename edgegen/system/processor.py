@@ -159,19 +159,19 @@ _PI_FILES = ("/sys/devices/platform/soc/soc:firmware/get_throttled", "/sys/devic
 
 def throttling(source: Source = LOCAL) -> list[str]:
     """Why the processor is or was slower than it can be, one line each; none where it is not, or nothing is told."""
-    found = list[str]()
+    reasons = list[str]()
     told = next((text for path in _PI_FILES if (text := source.read(path))), "").strip().removeprefix("0x")
     with suppress(ValueError):
         bits = int(told or "0", 16)
         for bit, what in _PI_NOW.items():
             if bits >> bit & 1:
-                found.append(f"{what}, now")
+                reasons.append(f"{what}, now")
             elif bits >> bit + 16 & 1:
-                found.append(f"{what}, at some time since the start")
+                reasons.append(f"{what}, at some time since the start")
     counted = (source.read("/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count") or "").strip()
     if counted.isdecimal() and int(counted):
-        found.append(f"throttled for heat {int(counted)} times since the start")
-    return found
+        reasons.append(f"throttled for heat {int(counted)} times since the start")
+    return reasons
 
 
 def governor(source: Source = LOCAL) -> str | None:

@@ -40,7 +40,7 @@ def _growth(units: NDArray[np.uint32], replacements: bytes) -> float:
     nodes, length, growth = _offsets(units[:1], np.zeros(1, np.int64)), 0, 0.0
     while len(nodes):
         length += 1
-        found = list[NDArray[np.int64]]()
+        reached_nodes = list[NDArray[np.int64]]()
         for start in range(0, len(nodes), _STEP):
             places = nodes[start : start + _STEP, None] ^ letters
             _check_inside(places, units)
@@ -54,8 +54,8 @@ def _growth(units: NDArray[np.uint32], replacements: bytes) -> float:
             values = (units[leaves] & 0x7FFFFFFF).astype(np.int64)
             if values.size:
                 growth = max(growth, _longest(values, ends, replacements) / length)
-            found.append(after)
-        nodes = np.unique(np.concatenate(found))
+            reached_nodes.append(after)
+        nodes = np.unique(np.concatenate(reached_nodes))
     return growth
 
 

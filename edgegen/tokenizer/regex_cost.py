@@ -119,9 +119,9 @@ class _Automaton:
         varies = most is None or most > least
         if part.empty and most is not None and most > 1:
             raise ValueError("a part that may be empty is repeated a number of times")
-        made = part
+        joined = part
         for _ in range(min(least, _COUNTED) - 1):
-            made = self._joined(made, part := self._once(node))
+            joined = self._joined(joined, part := self._once(node))
         if most is None or most > _COUNTED:
             if varies:
                 self._connect(part.last, part.first)
@@ -129,10 +129,10 @@ class _Automaton:
             rest = _Part()
             for _ in range(most - max(least, 1)):
                 rest = replace(self._joined(self._once(node), rest), empty=True)
-            made = self._joined(made, rest)
+            joined = self._joined(joined, rest)
         loops = max(1, part.loops) if most is None or most - least > _FEW else part.loops
         optional = max(int(varies), part.optional)
-        return _Part(made.first, made.last, part.empty or least == 0, loops, optional, count)
+        return _Part(joined.first, joined.last, part.empty or least == 0, loops, optional, count)
 
     def _once(self, node: _Node) -> _Part:
         if not node.parts:
@@ -238,28 +238,28 @@ class _Reader:
         return _Node(tuple(found), either=True)
 
     def _sequence(self) -> _Node:
-        found = list[_Node]()
+        nodes = list[_Node]()
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             node = self._atom()
             while (bounds := self._bounds()) is not None:
                 node = _Node((node,), least=bounds[0], most=bounds[1])
                 if self._next("?") or self._next("+"):  # lazy, possessive: the same parts, in another order
                     continue
-            found.append(node)
-        return _Node(tuple(found))
+            nodes.append(node)
+        return _Node(tuple(nodes))
 
     def _bounds(self) -> tuple[int, int | None] | None:
         """How often what stands before is repeated; None where no quantifier follows."""
         for mark, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._next(mark):
                 return bounds
-        if (found := _COUNT.match(self._text, self._at)) is None or not (found[1] or found[3]):
+        if (match := _COUNT.match(self._text, self._at)) is None or not (match[1] or match[3]):
             return None
-        self._at = found.end()
-        least = int(found[1] or 0)
-        most = int(found[3]) if found[3] else (None if found[2] else least)
+        self._at = match.end()
+        least = int(match[1] or 0)
+        most = int(match[3]) if match[3] else (None if match[2] else least)
         if max(least, most or 0) > _MOST_COUNT:
-            raise ValueError(f"{found[0]} repeats too often")
+            raise ValueError(f"{match[0]} repeats too often")
         return least, most
 
     def _atom(self) -> _Node:
@@ -280,20 +280,20 @@ class _Reader:
 
     def _group(self) -> _Node:
         text = self._text
-        if found := _COMMENT.match(text, self._at):
-            self._at = found.end()
+        if match := _COMMENT.match(text, self._at):
+            self._at = match.end()
             return _Node()
-        if found := _FLAGS.match(text, self._at):
-            self._at = found.end()
-            self._folds |= "i" in found[1]
+        if match := _FLAGS.match(text, self._at):
+            self._at = match.end()
+            self._folds |= "i" in match[1]
             return _Node()
         around, folds = False, self._folds
         if text.startswith("?", self._at):
-            if (found := _GROUP.match(text, self._at)) is None:
+            if (match := _GROUP.match(text, self._at)) is None:
                 raise ValueError(f"{text[self._at - 1 : self._at + 3]!r} is not allowed")
-            self._at = found.end()
-            around = found[0] in ("?=", "?!", "?<=", "?<!")
-            self._folds |= found[0].endswith(":") and "i" in found[0].partition("-")[0]
+            self._at = match.end()
+            around = match[0] in ("?=", "?!", "?<=", "?<!")
+            self._folds |= match[0].endswith(":") and "i" in match[0].partition("-")[0]
         node = self._alternatives()
         self._folds = folds
         if not self._next(")"):
@@ -301,16 +301,16 @@ class _Reader:
         return _Node((node,), around=around)
 
     def _escape(self) -> _Node:
-        found = _ESCAPED.match(self._text, self._at)
-        if found is None:
+        match = _ESCAPED.match(self._text, self._at)
+        if match is None:
             raise ValueError("it ends with a backslash")
-        self._at = found.end()
-        letter = found[0][1]
+        self._at = match.end()
+        letter = match[0][1]
         if letter in "123456789gk":
             raise ValueError("references to groups are not allowed")
         if letter in _WIDTHLESS:
             return _Node()
-        return _Node(mask=self._mask_of_escape(found[0]))
+        return _Node(mask=self._mask_of_escape(match[0]))
 
     def _next(self, mark: str) -> bool:
         if self._text.startswith(mark, self._at):
@@ -332,13 +332,13 @@ class _Reader:
         letter = text[1]
         if letter in "pP":
             name = text[3:-1]
-            found = self._property(name.removeprefix("^"))
+            mask = self._property(name.removeprefix("^"))
             others = (letter == "P") != name.startswith("^")
-            return self._everything if found is None else found ^ (self._everything if others else 0)
+            return self._everything if mask is None else mask ^ (self._everything if others else 0)
         if letter in "sSdDwWhH":
             test = _KINDS[letter.lower()]
-            found = sum(1 << n for n, sample in enumerate(self._samples) if test(sample))
-            return found if letter.islower() else found ^ self._everything
+            mask = sum(1 << n for n, sample in enumerate(self._samples) if test(sample))
+            return mask if letter.islower() else mask ^ self._everything
         if letter in "RXNO":
             return self._everything
         return self._mask_of(_character(text))
@@ -353,27 +353,27 @@ class _Reader:
         """A class in brackets; with all characters where it cannot be told which."""
         self._at += 1
         negated = self._next("^")
-        found, start, meets = 0, self._at, list[int]()
+        mask, start, meets = 0, self._at, list[int]()
         while self._at < len(self._text) and (self._text[self._at] != "]" or self._at == start):
             text = self._text
             if text.startswith("[:", self._at) and (end := text.find(":]", self._at)) > 0:
-                self._at, found = end + 2, self._everything
+                self._at, mask = end + 2, self._everything
             elif text[self._at] == "[":
                 self._level += 1
                 if self._level > _MOST_LEVELS:
                     raise ValueError(f"its brackets are nested more than {_MOST_LEVELS} deep")
-                found |= self._class()
+                mask |= self._class()
                 self._level -= 1
             elif text.startswith("&&", self._at):
                 self._at += 2
-                meets, found = [*meets, found], 0
+                meets, mask = [*meets, mask], 0
             else:
-                found |= self._range()
+                mask |= self._range()
         if not self._next("]"):
             raise ValueError("a class is not closed")
         for other in meets:
-            found &= other
-        return found ^ self._everything if negated else found
+            mask &= other
+        return mask ^ self._everything if negated else mask
 
     def _range(self) -> int:
         first = self._one()
@@ -406,7 +406,7 @@ class _Reader:
 
 def _components(edges: Mapping[_N, Sequence[_N]]) -> dict[_N, int]:
     """The number of each node's strongly connected component (Tarjan's algorithm, without recursion)."""
-    order, low, found = dict[_N, int](), dict[_N, int](), dict[_N, int]()
+    order, low, components = dict[_N, int](), dict[_N, int](), dict[_N, int]()
     waiting = list[_N]()
     for root in edges:
         if root in order:
@@ -421,7 +421,7 @@ def _components(edges: Mapping[_N, Sequence[_N]]) -> dict[_N, int]:
                     order[after] = low[after] = len(order)
                     waiting.append(after)
                     work.append((after, iter(edges[after])))
-                elif after not in found:
+                elif after not in components:
                     low[node] = min(low[node], order[after])
                 continue
             work.pop()
@@ -430,10 +430,10 @@ def _components(edges: Mapping[_N, Sequence[_N]]) -> dict[_N, int]:
             if low[node] == order[node]:
                 while waiting:
                     member = waiting.pop()
-                    found[member] = order[node]
+                    components[member] = order[node]
                     if member == node:
                         break
-    return found
+    return components
 
 
 def _character(escape: str) -> str:

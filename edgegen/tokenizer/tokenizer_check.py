@@ -320,7 +320,7 @@ def _template(pieces: list[object], special: _Step, size: int) -> int:
         raise ValueError(
             f"the template of its post-processor has {len(pieces)} parts, at most {MOST_FRAME} are allowed"
         )
-    found, texts = 0, 0
+    count, texts = 0, 0
     for piece in pieces:
         match piece:
             case {"Sequence": {"id": "A"}}:
@@ -330,12 +330,12 @@ def _template(pieces: list[object], special: _Step, size: int) -> int:
                 ids = cast(_Step, token).get("ids") if isinstance(token, Mapping) else None
                 if not isinstance(ids, list):
                     raise ValueError(f"the template of its post-processor has {name!r}, and no ids for it")
-                found += _count(cast("list[object]", ids), size)
+                count += _count(cast("list[object]", ids), size)
             case _:
                 raise ValueError("the template of its post-processor has a part that is neither a token nor the text")
     if texts != 1:
         raise ValueError(f"the template of its post-processor has the text {texts} times")
-    return found
+    return count
 
 
 def _count(ids: list[object], size: int) -> int:

@@ -283,14 +283,14 @@ class Repl:
 
     def _set_option(self, name: str, text: str) -> None:
         option = option_named(name)
-        given = {known: value for known, value in self._given.items() if known != option.name}
+        changed = {known: value for known, value in self._given.items() if known != option.name}
         if text and text != "default":
-            given[option.name] = read_value(option, text)
+            changed[option.name] = read_value(option, text)
         if text:
-            options = self._opened.options.override(given)
+            options = self._opened.options.override(changed)
             if option.name in THINKING_OPTIONS:
-                self._opened.check(given)
-            self._options, self._given = options, given
+                self._opened.check(changed)
+            self._options, self._given = options, changed
         self.screen.note(f"{option.name} = {_spelled(getattr(self._options, option.name))}")
 
     def _show(self, what: str) -> None:

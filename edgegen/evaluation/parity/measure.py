@@ -76,14 +76,14 @@ def parity_of(
     comparison = _Comparison(reference, on_progress)
     decode = open_runner("decode")
     begun, step_diff = _compare_decode(decode, reference.ids, comparison)
-    found = drafted
-    if found is None:
-        found = greedy(decode, reference.prompts, reference.continuations.shape[1])
+    answers = drafted
+    if answers is None:
+        answers = greedy(decode, reference.prompts, reference.continuations.shape[1])
     del decode
     trim_memory()  # of one graph's packed weights, before the other's
     prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids[-1, :_BEGUN], begun)
     trim_memory()
-    return comparison.result(_flipped(found, reference.continuations), step_diff, prefill_diff)
+    return comparison.result(_flipped(answers, reference.continuations), step_diff, prefill_diff)
 
 
 def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[Any]:

@@ -74,15 +74,15 @@ def recheck(bundle: Bundle, on_progress: Callable[[int, int], None] | None = Non
     model = manifest.model
     reference = ParityReference.load(bundle.file(manifest.parity_reference), model.vocab_size, model.max_context)
     runnable, skipped = _runnable(bundle, stored)
-    found: dict[str, VariantParity] = {}
+    parities: dict[str, VariantParity] = {}
     for variant in runnable:
 
-        def advance(done: int, total: int, before: int = len(found)) -> None:
+        def advance(done: int, total: int, before: int = len(parities)) -> None:
             if on_progress:
                 on_progress(before * total + done, len(runnable) * total)
 
-        found[variant.name] = measure(bundle, variant, reference, advance)
-    return Recheck(stored, found, skipped)
+        parities[variant.name] = measure(bundle, variant, reference, advance)
+    return Recheck(stored, parities, skipped)
 
 
 def _runnable(bundle: Bundle, stored: ParityReport) -> tuple[list[GraphVariant], dict[str, str]]:
