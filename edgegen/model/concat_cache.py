@@ -7,11 +7,11 @@ The arrays are never written to, so slots share them after a fork; only truncati
 import numpy as np
 
 from edgegen.bundle.manifest import KVSpec
-from edgegen.model.kv_snapshot import KVSnapshot
+from edgegen.model.kv_snapshot import EveryPosition, KVSnapshot
 from edgegen.model.ort_session import Buffer
 
 
-class ConcatCache:
+class ConcatCache(EveryPosition):
     """The cache of one runner.
 
     Attributes:
@@ -78,20 +78,6 @@ class ConcatCache:
         self.reserve(slot + 1, length)
         self.replace(slot, [Buffer(array[None]) for array in snapshot.arrays])
         self.truncate(slot, length)
-
-    def truncatable_length(self, slot: int, length: int) -> int:
-        """``length``: every position is kept."""
-        return length
-
-    def restorable_length(self, snapshot: KVSnapshot, length: int) -> int:
-        """``length``: every position is kept."""
-        return length
-
-    def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
-        """Nothing to do: every position is kept."""
-
-    def mark(self, slot: int, tokens: int) -> None:
-        """Nothing to do: every position is kept."""
 
     def compact(self, leaver: int, live: int) -> int:
         """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import KVSpec
 from edgegen.model.device import HALF, Device, DeviceArray, DeviceCopies, Place
-from edgegen.model.kv_snapshot import KVSnapshot, copied
+from edgegen.model.kv_snapshot import EveryPosition, KVSnapshot, copied
 
 STEP = 256
 """Capacity is a multiple of this many positions: each growth copies all of the cache."""
 
 
-class DeviceKVCache:
+class DeviceKVCache(EveryPosition):
     """The cache of one runner.
 
     Attributes:
@@ -128,20 +128,6 @@ class DeviceKVCache:
             self._copies.write(whole, array.slots(slot, 1))
             self.copied_bytes += whole.nbytes
         self.lengths[slot] = length
-
-    def truncatable_length(self, slot: int, length: int) -> int:
-        """``length``: every position is kept."""
-        return length
-
-    def restorable_length(self, snapshot: KVSnapshot, length: int) -> int:
-        """``length``: every position is kept."""
-        return length
-
-    def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
-        """Nothing to do: every position is kept."""
-
-    def mark(self, slot: int, tokens: int) -> None:
-        """Nothing to do: every position is kept."""
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget the positions of ``slot`` from ``length`` on; nothing is moved."""

@@ -22,7 +22,7 @@ from edgegen.options.validation import boolean, number
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.scoring.embeddings import Embeddings, Pooling
-from edgegen.scoring.scorer import is_several
+from edgegen.scoring.scorer import is_several, raise_all
 from edgegen.stopping.text_watcher import TextWatcher
 
 _AT_ONCE = 8
@@ -162,11 +162,7 @@ class Embedder:
                 encoded.append(ids)
             except UsageError as error:
                 errors.append(error)
-        if len(errors) > 1:
-            kinds = {type(error) for error in errors}
-            raise (kinds.pop() if len(kinds) == 1 else UsageError)(one_or_list([str(error) for error in errors]))
-        if errors:
-            raise errors[0]
+        raise_all(errors)
         return encoded
 
 

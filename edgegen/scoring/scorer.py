@@ -94,11 +94,7 @@ class Scorer:
                 continued.append(self._checked(split.before(continuation, what), what))
             except UsageError as error:
                 errors.append(error)
-        if len(errors) > 1:
-            kinds = {type(error) for error in errors}
-            raise (kinds.pop() if len(kinds) == 1 else UsageError)(one_or_list([str(error) for error in errors]))
-        if errors:
-            raise errors[0]
+        raise_all(errors)
         return continued
 
     def _checked(self, text: Continued, what: str) -> Continued:
@@ -179,3 +175,12 @@ def _parts(texts: Ids[ScoredText]) -> Iterator[list[ScoredText]]:
 
 def _request(texts: Ids[ScoredText]) -> Request:
     return Request(ScoredGroup([text.sequence for text in texts]), [text.answer for text in texts], None)
+
+
+def raise_all(errors: Ids[UsageError]) -> None:
+    """Raise what ``errors`` say, if anything: the only one, or one that lists them, of their kind if they share it."""
+    if len(errors) > 1:
+        kinds = {type(error) for error in errors}
+        raise (kinds.pop() if len(kinds) == 1 else UsageError)(one_or_list([str(error) for error in errors]))
+    if errors:
+        raise errors[0]

@@ -24,7 +24,7 @@ from edgegen.server.llama.routes import LlamaRoutes
 from edgegen.server.messages.api import Messages, MessageTokens
 from edgegen.server.models.pulls import Pulls
 from edgegen.server.models.served_models import ModelSource, ServedModels
-from edgegen.server.ollama.api import OllamaChat, OllamaGenerate
+from edgegen.server.ollama.api import OLLAMA_WIRES
 from edgegen.server.ollama.embed import OllamaEmbed, OllamaEmbeddings
 from edgegen.server.ollama.model_routes import OllamaRoutes
 from edgegen.server.openai.chat_completions import ChatCompletions
@@ -45,8 +45,7 @@ WIRES: Sequence[Wire] = (
     Responses(),
     Messages(),
     MessageTokens(),
-    OllamaChat(),
-    OllamaGenerate(),
+    *OLLAMA_WIRES,
     *LLAMA_WIRES,
 )
 """The APIs that generate text."""

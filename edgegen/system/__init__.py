@@ -19,7 +19,6 @@ from edgegen.system.folders import (
     retry_in_use,
     sync_folder,
 )
-from edgegen.system.frozen import is_frozen
 from edgegen.system.memory import (
     address_space_limit,
     available_gpu_memory,
@@ -44,7 +43,7 @@ from edgegen.system.processor import (
     throttling,
 )
 from edgegen.system.regular_file import open_regular, read_regular, read_regular_text
-from edgegen.system.source import LOCAL, Local, Source, creation_flags
+from edgegen.system.source import LOCAL, Local, Source, creation_flags, is_frozen
 
 __all__ = [
     "LOCAL",

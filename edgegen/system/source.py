@@ -126,6 +126,11 @@ def _nvidia_smi(question: str, source: Source) -> bytes | None:
 LOCAL = Local()
 
 
+def is_frozen() -> bool:
+    """Whether this is an app that carries its own Python, as PyInstaller and its like make one."""
+    return bool(getattr(sys, "frozen", False))
+
+
 def creation_flags(source: Source = LOCAL) -> int:
     """The ``creationflags`` of a child process; it opens no console window where this one, of ``pythonw``, has none.
 

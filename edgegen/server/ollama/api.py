@@ -1,7 +1,7 @@
-"""OllamaChat and OllamaGenerate: ollama's ``/api/chat`` and ``/api/generate``."""
+"""OllamaWire: ollama's ``/api/chat`` and ``/api/generate``."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgegen.server.http.api_error import ApiError
@@ -15,34 +15,30 @@ _THINKING = re.compile(r"^(?:thinking|reasoning_effort): (True|False|'\w+')")
 """Begins the errors of the layers below about what is ``think`` here."""
 
 
-class OllamaChat:
-    url = CHAT
+class OllamaWire:
+    """One path, whose bodies ``read`` checks and ``writer`` answers."""
+
     stream_format = JSON_LINES
 
-    def read(self, body: Mapping[str, Any]) -> WireRequest:
-        return read_chat(body)
-
-    def writer(self, model: str, asked: WireRequest) -> ChatWriter:
-        return ChatWriter(model, asked)
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        return _error_body(error)
-
-
-class OllamaGenerate:
-    url = GENERATE
-    stream_format = JSON_LINES
+    def __init__(
+        self,
+        url: str,
+        read: Callable[[Mapping[str, Any]], WireRequest],
+        writer: Callable[[str, WireRequest], ChatWriter | GenerateWriter],
+    ) -> None:
+        self.url = url
+        self._read = read
+        self._writer = writer
 
     def read(self, body: Mapping[str, Any]) -> WireRequest:
-        return read_generate(body)
+        return self._read(body)
 
-    def writer(self, model: str, asked: WireRequest) -> GenerateWriter:
-        return GenerateWriter(model, asked)
+    def writer(self, model: str, asked: WireRequest) -> ChatWriter | GenerateWriter:
+        return self._writer(model, asked)
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
-        return _error_body(error)
+        message = ollama_error(error)["error"]
+        return {"error": _THINKING.sub(lambda match: f"think: {match[1].lower()}", message)}
 
 
-def _error_body(error: ApiError) -> dict[str, Any]:
-    told = ollama_error(error)
-    return {"error": _THINKING.sub(lambda found: f"think: {found[1].lower()}", told["error"])}
+OLLAMA_WIRES = (OllamaWire(CHAT, read_chat, ChatWriter), OllamaWire(GENERATE, read_generate, GenerateWriter))
