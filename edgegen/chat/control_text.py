@@ -159,20 +159,20 @@ class _Apart:
         self._spelling = secret_spelling(control)
         self._respelled: RespelledTokenizer | None = None
 
-    def encode(self, text: str, own: Sequence[tuple[int, int, int]]) -> list[int]:
-        """The ids of ``text`` where ``own`` (id, start, end) are its only control tokens."""
+    def encode(self, text: str, spans: Sequence[tuple[int, int, int]]) -> list[int]:
+        """The ids of ``text`` where ``spans`` (id, start, end) are its only control tokens."""
         if self._respelled is None:
             self._respelled = self._tokenizer.respelled(self._spelling)
         pieces: list[str] = []
         position = 0
-        for token_id, start, end in own:
+        for token_id, start, end in spans:
             # A token can take in the spaces beside it; its secret spelling does so too.
             word = text[start:end].strip() or text[start:end]
             begin = start + text[start:end].index(word)
             pieces += [text[position:begin], self._spelling[token_id]]
             position = begin + len(word)
         ids = self._respelled.encode("".join([*pieces, text[position:]]))
-        if [i for i in ids if i in self._control] != [token_id for token_id, _, _ in own]:
+        if [i for i in ids if i in self._control] != [token_id for token_id, _, _ in spans]:
             named = ", ".join(sorted(t.content for t in self._control.values() if t.content in text))
             raise ConversationError(f"this model's vocabulary cannot spell the control tokens {named} as plain text.")
         return ids

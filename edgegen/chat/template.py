@@ -409,16 +409,16 @@ class _Program:
             raise ConversationError(one_or_list(problems))
         return canonical(conversation, self._template.constants | self._template.attributes)
 
-    def check_shown(self, said: Conversation, text: str) -> None:
+    def check_shown(self, conversation: Conversation, text: str) -> None:
         """Check the rendering of a canonical conversation.
 
         Raises:
             ConversationError: the template has left out something that was said.
         """
-        if not self.capabilities(with_tools=bool(said.tools)).user:
+        if not self.capabilities(with_tools=bool(conversation.tools)).user:
             return
         closing = (self._reasoning.closing,) if self._reasoning else ()
-        missing = left_out(said, text, self._source, closing)
+        missing = left_out(conversation, text, self._source, closing)
         if missing:
             told = one_or_list([f"{place} is left out by this model's chat template" for place in missing])
             raise ConversationError(f"{told}: say it in a user's message.")

@@ -168,13 +168,12 @@ class BatchExecutor:
         tokens = 1 + max(map(len, proposals.values()))
         ids = np.zeros((len(sequences), tokens), np.int64)
         for row, one in zip(ids, sequences, strict=True):
-            own = (one.ids[one.kv.cached], *proposals[one])
-            row[: len(own)], row[len(own) :] = own, own[-1]
+            known = (one.ids[one.kv.cached], *proposals[one])
+            row[: len(known)], row[len(known) :] = known, known[-1]
         lengths = [1 + len(proposals[one]) for one in sequences]
         on_hidden = partial(_tell, sequences, lengths=lengths) if any(one.on_hidden for one in sequences) else None
         logits = self._runner.decode(self._cache, ids, sequences[0].kv.slot, on_hidden)
-        found = zip(sequences, logits, lengths, strict=True)
-        return {one: own[:length] for one, own, length in found}
+        return {one: of_one[:length] for one, of_one, length in zip(sequences, logits, lengths, strict=True)}
 
     def _run_verify(self, work: Verify) -> Mapping[Sequence, Logits]:
         sequence = work.sequence

@@ -295,16 +295,16 @@ class SchemaCheck:
         return Problem((*path, name), f"{name!r} is not {whole}{hint}", unknown=True)
 
     def _mismatch(self, value: Any, path: Path, what: str = "") -> Problem:
-        found, words = shortened(cast(object, value)), self._words()
+        shown, words = shortened(cast(object, value)), self._words()
         advice: str | None = self._schema.get(REFUSED) or self._schema.get(ADVICE)
         near = did_you_mean(value, words) if isinstance(value, str) and value not in words else ""
         most, count = self._schema.get("maxItems", inf), len(cast(list[Any], value)) if isinstance(value, list) else 0
         if advice is not None:
-            said = f"{found} is not supported{near}: {advice}"
+            said = f"{shown} is not supported{near}: {advice}"
         elif count > most:
             said = f"at most {most}, found {count}"
         else:
-            said = f"{self._expected()} expected, found {found}{near}"
+            said = f"{self._expected()} expected, found {shown}{near}"
         return Problem(path, f"{what}{_place(path) or self._whole}: {said}")
 
     def _words(self) -> list[str]:

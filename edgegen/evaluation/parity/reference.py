@@ -54,10 +54,10 @@ class ParityReference:
     continuations: Ids
 
     def kl(
-        self, window: int, places: slice, found: LogProbabilities, rest: LogProbabilities | None = None
+        self, window: int, places: slice, logprobs: LogProbabilities, rest: LogProbabilities | None = None
     ) -> LogProbabilities:
-        """The divergence KL(model || found) at each of n positions, in nats; ``found`` [n, vocab] are
-        log-probabilities, and ``rest`` [n], where it is known, their :func:`log_rest`.
+        """The divergence KL(model || logprobs) at each of n positions, in nats; ``logprobs`` [n, vocab] are what
+        is compared with it, and ``rest`` [n], where it is known, their :func:`log_rest`.
 
         Over the likeliest ids, and the others as if they were one. Taking outcomes together never adds divergence (the
         data-processing inequality), so this is at most the divergence over the whole vocabulary, and equal to it where
@@ -65,8 +65,8 @@ class ParityReference:
         """
         likeliest = self.likeliest[window, places]
         log_p = np.column_stack([self.logprobs[window, places], self.rest[window, places]]).astype(np.float64)
-        rest = log_rest(found, likeliest) if rest is None else rest
-        log_q: LogProbabilities = np.column_stack([np.take_along_axis(found, likeliest, axis=1), rest])
+        rest = log_rest(logprobs, likeliest) if rest is None else rest
+        log_q: LogProbabilities = np.column_stack([np.take_along_axis(logprobs, likeliest, axis=1), rest])
         p, q = np.exp(log_p), np.exp(log_q)
         divergences: LogProbabilities = (p * (log_p - log_q) - p + q).sum(axis=1)
         return np.maximum(0.0, divergences)

@@ -68,9 +68,9 @@ def ported_schemas(own: Mapping[str, Schema]) -> dict[str, Schema]:
     }
 
 
-def read_biases(given: object, problems: list[str]) -> dict[Any, Any]:
+def read_biases(value: object, problems: list[str]) -> dict[Any, Any]:
     """llama-server's biases by token id, of pairs or of an object; false and null are minus infinity."""
-    pairs: list[Any] = list(cast(dict[str, Any], given).items()) if isinstance(given, dict) else cast(list[Any], given)
+    pairs: list[Any] = list(cast(dict[str, Any], value).items()) if isinstance(value, dict) else cast(list[Any], value)
     biases = dict[Any, Any]()
     for pair in pairs if isinstance(cast(object, pairs), list) else [None]:
         items = [*cast(tuple[Any, ...], pair)] if isinstance(pair, list | tuple) else []
@@ -86,10 +86,10 @@ def read_biases(given: object, problems: list[str]) -> dict[Any, Any]:
     return biases
 
 
-def with_own_names(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """``given``, which fits the schemas, under the names that options have here, without what has no effect."""
+def with_own_names(body: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    """``body``, which fits the schemas, under the names that options have here, without what has no effect."""
     params = dict[str, Any]()
-    for name, value in given.items():
+    for name, value in body.items():
         if name in NO_OPS or name in REFUSED or name in _ELSEWHERE:
             continue
         option = TAKEN.get(name, name)
@@ -99,10 +99,10 @@ def with_own_names(given: Mapping[str, Any], problems: list[str]) -> dict[str, A
             continue
         if name == "repeat_last_n" and value < 0:
             continue
-        if option in params or (option != name and option in given):
+        if option in params or (option != name and option in body):
             problems.append(f"{option} and {name} would say the same: keep one of them")
         params[option] = (-1 if value < 0 else max(1, value)) if name == "n_predict" else value
-    if given.get("ignore_eos"):
+    if body.get("ignore_eos"):
         if "min_new_tokens" in params:
             problems.append("ignore_eos and min_new_tokens would say the same: keep one of them")
         params["min_new_tokens"] = UNLIMITED
