@@ -194,7 +194,15 @@ def layers_opened_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def seldom_compared() -> Iterator[None]:
+    """Hundreds of small exports are not compared with their checkpoints."""
+    with compared_on(None):
+        yield
+
+
+@pytest.fixture(scope="module")
 def little_parity() -> Iterator[None]:
+    """For modules whose bundles have to have a report, or that hold that the comparison runs."""
     with compared_on(LITTLE):
         yield
 

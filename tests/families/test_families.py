@@ -2,7 +2,8 @@
 
 Each variant is compared with its case's first oracle, and each family's first ones with all that know them: the later
 oracle computes the same as the first, but names keys and tensors differently. EDGEGEN_EVERY_CASE=1 compares every
-variant with all.
+variant with all, and lets the export of each compare the bundle with its checkpoint, as otherwise that of a family's
+base does.
 """
 
 import os
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from edgegen.errors import UnsupportedModelError
+from tests.export.bundles import LITTLE, compared_on
 from tests.families.cases import CASES, Case
 from tests.families.harness import (
     MARGIN,
@@ -35,6 +37,8 @@ pytestmark = [
 ]
 
 
+EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
+
 SAMPLE = 3
 """Cases of a family, its base and two variants, that the later oracles judge as well."""
 
@@ -50,9 +54,7 @@ def written_by(cases: list[Case], *, every: bool) -> list[tuple[Case, int]]:
 
 
 # Sorting keeps the order within; a family's refused cases may stand between the others.
-WRITTEN = written_by(
-    sorted(CASES, key=lambda case: bool(case.refused)), every=os.environ.get("EDGEGEN_EVERY_CASE") == "1"
-)
+WRITTEN = written_by(sorted(CASES, key=lambda case: bool(case.refused)), every=EVERY)
 
 
 def named(written: list[tuple[Case, int]]) -> list[Any]:
@@ -63,7 +65,8 @@ def named(written: list[tuple[Case, int]]) -> list[Any]:
 @pytest.fixture(scope="module", params=named([one for one in WRITTEN if not one[0].refused]))
 def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     case, oracle = request.param
-    return subject_of(case, tmp_path_factory.mktemp("family"), oracle)
+    with compared_on(LITTLE if EVERY or case.name == "base" else None):
+        return subject_of(case, tmp_path_factory.mktemp("family"), oracle)
 
 
 def test_logits_are_those_of_transformers(subject: Subject) -> None:

@@ -21,6 +21,8 @@ from tests.families.long_prompts import (
 )
 from tests.families.test_exactness import assert_bit_exact
 
+pytestmark = pytest.mark.usefixtures("little_parity")
+
 
 @pytest.mark.parametrize(
     ("family", "variant"), [(name, variant) for name, family in FORMULAS.items() for variant in family.variants]

@@ -32,12 +32,15 @@ from edgegen_export.quantize.hessian import Hessian
 from edgegen_export.quantize.recipe import CALIBRATED, FOUR_BITS, ROUNDED, Scheme
 from edgegen_export.reading.passes import in_passes
 from edgegen_export.tensors.lazy import LazyTensor
+from tests.export.bundles import little_calibration
 from tests.export.calibration import test_calibrate
 from tests.export.calibration.test_calibrate import PLAIN
 from tests.export.quantize.test_smoothing import random_tensors
 from tests.families.cases import CASES
 from tests.families.formulas import iquestloopcoder
 from tests.families.harness import checkpoint_of
+
+pytestmark = pytest.mark.usefixtures("little_parity")
 
 Array = NDArray[np.float32]
 
@@ -161,9 +164,9 @@ def test_smoothing_leaves_the_logits_as_they_are(scheme: Scheme, config: Decoder
 
 @pytest.mark.parametrize("scheme", ["fp32", "int8", "int4"])
 def test_a_shared_block_is_stored_once_and_what_a_use_has_for_each(scheme: Scheme, tmp_path: Path) -> None:
-    bundle, report = export(
-        str(checkpoint_of(ZAMBA2, tmp_path / "checkpoint")), tmp_path / "bundle", ExportOptions(scheme=scheme)
-    )
+    checkpoint = checkpoint_of(ZAMBA2, tmp_path / "checkpoint")
+    with little_calibration():
+        bundle, report = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme=scheme))
     graph = onnx.ModelProto.FromString(bundle.file(bundle.variant.prefill).read_bytes()).graph
     found: dict[str, set[int]] = {}
     for one in graph.initializer:
@@ -178,9 +181,9 @@ def test_a_shared_block_is_stored_once_and_what_a_use_has_for_each(scheme: Schem
 @pytest.mark.parametrize("scheme", ["fp32", "int8", "int4"])
 def test_weights_are_stored_once(scheme: Scheme, tmp_path: Path) -> None:
     case = next(case for case in CASES if str(case) == "hrm_text: base")
-    bundle, report = export(
-        str(checkpoint_of(case, tmp_path / "checkpoint")), tmp_path / "bundle", ExportOptions(scheme=scheme)
-    )
+    checkpoint = checkpoint_of(case, tmp_path / "checkpoint")
+    with little_calibration():
+        bundle, report = export(str(checkpoint), tmp_path / "bundle", ExportOptions(scheme=scheme))
     graph = onnx.ModelProto.FromString(bundle.file(bundle.variant.prefill).read_bytes()).graph
     stored = [one.name for one in graph.initializer if one.name.startswith("layers.")]
     of_passes = {name for name in stored if name.endswith(("_scale", "_scale.float32"))}

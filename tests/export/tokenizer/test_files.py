@@ -15,7 +15,7 @@ from edgegen.tokenizer import Tokenizer
 from edgegen_export.checkpoint import Checkpoint
 from edgegen_export.pipeline import export
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
-from tests.export.bundles import Listener
+from tests.export.bundles import LITTLE, Listener, compared_on
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.oracle import import_transformers
 
@@ -61,7 +61,8 @@ def checkpoint(gpt2_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def converted(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    bundle, report = export(str(checkpoint), tmp_path_factory.mktemp("bpe") / "bundle")
+    with compared_on(LITTLE):
+        bundle, report = export(str(checkpoint), tmp_path_factory.mktemp("bpe") / "bundle")
     assert report.text == "sample text"
     bundle.verify()
     return bundle_tokenizer(bundle)
