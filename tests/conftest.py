@@ -21,6 +21,7 @@ from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import LITTLE, WHOLE, compared_on
 from tests.levels import LEVELS, level_of
+from tests.made_once import keep_in
 from tests.root import ROOT
 from tests.runtime.models import write_checkpoint
 
@@ -191,6 +192,13 @@ def layers_opened_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layerwise_model, "open_session", opened)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def checkpoints_made_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Several tests of a family need the same random checkpoint, and run in any worker."""
+    own = tmp_path_factory.getbasetemp()
+    keep_in((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "made-once")
 
 
 @pytest.fixture(autouse=True, scope="session")

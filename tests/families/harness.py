@@ -15,6 +15,7 @@ from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.families.cases import Case
+from tests.made_once import made_once
 from tests.second_oracle import Judge, judged, open_oracle, write_random
 
 TOLERANCE = 1e-3
@@ -80,7 +81,11 @@ def checkpoint_of(case: Case, folder: Path, *, oracle: int | None = None, seed: 
     """Write the case's random model with ``oracle``, the case's first unless given; another ``seed`` is for trying."""
     version = oracle or case.oracles[0]
     seed = case.seed(version) if seed is None else seed
-    return write_random(folder, case.family, case.config, seed=seed, version=version, quiet=case.quiet)
+    return made_once(
+        [case.family, case.config, seed, version, case.quiet],
+        folder,
+        lambda to: write_random(to, case.family, case.config, seed=seed, version=version, quiet=case.quiet),
+    )
 
 
 def oracle_of(case: Case, checkpoint: Path) -> Judge:
