@@ -183,7 +183,15 @@ def test_an_editable_installation_records_no_commit(build: Build, monkeypatch: p
     assert build.data == {"force_include": {}, "pure_python": True}
 
 
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile without optimizing, which takes a minute: nothing of it is run here."""
+    flags = tuple(flag.replace("-O3", "-O0") for flag in kernels_build.FLAGS)
+    monkeypatch.setattr(kernels_build, "FLAGS", flags)
+
+
 @pytest.mark.slow  # compiles everything
+@pytest.mark.usefixtures("quickly")
 @needs_compiler
 def test_a_wheel_has_the_library_and_the_platforms_tag(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEGEN_WHEEL_PLATFORM", "manylinux_2_28_x86_64")
@@ -200,6 +208,7 @@ def test_a_wheel_has_the_library_and_the_platforms_tag(build: Build, monkeypatch
 
 
 @pytest.mark.slow  # compiles everything
+@pytest.mark.usefixtures("quickly")
 @pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None, reason="there is no aarch64-linux-gnu-gcc")
 def test_another_platforms_library_is_not_laid_beside_the_sources(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
