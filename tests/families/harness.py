@@ -1,7 +1,9 @@
 """A case's random checkpoint, its bundle, and the difference of their logits."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,12 @@ TOLERANCE = 1e-3
 
 MARGIN = 2e-3
 """Least distance of the oracle's first choice from its second: nearer ones would be decided by rounding."""
+
+EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
+"""`make families` runs every case with every oracle, and the other suites a sample."""
+
+SAMPLE = 3
+"""Cases of a family, its base and two variants, that the later oracles judge as well."""
 
 CHUNKS = (1, 5, 16, 31)
 
@@ -75,6 +83,18 @@ def tokens(case: Case, count: int, seed: int) -> Ids:
 def judged_cases(cases: Iterable[Case]) -> list[Any]:
     """Parameters of tests: cases, each judged by its first oracle."""
     return judged(cases, lambda case: case.oracles[0])
+
+
+def with_oracles(cases: Iterable[Case]) -> list[tuple[Case, int]]:
+    """The cases, those that are refused last, each with the versions of transformers that write it in this run."""
+    # Sorting keeps the order within; a family's refused cases may stand between the others.
+    sorted_cases = sorted(cases, key=lambda case: bool(case.refused))
+    return [
+        (case, oracle)
+        for _, of_family in groupby(sorted_cases, lambda case: (case.family, bool(case.refused)))
+        for number, case in enumerate(of_family)
+        for oracle in case.oracles[: None if EVERY or number < SAMPLE else 1]
+    ]
 
 
 def checkpoint_of(case: Case, folder: Path, *, oracle: int | None = None, seed: int | None = None) -> Path:

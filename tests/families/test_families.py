@@ -6,8 +6,6 @@ variant with all, and lets the export of each compare the bundle with its checkp
 base does.
 """
 
-import os
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from edgegen.errors import UnsupportedModelError
 from tests.export.bundles import LITTLE, compared_on
 from tests.families.cases import CASES, Case
 from tests.families.harness import (
+    EVERY,
     MARGIN,
     TOLERANCE,
     Subject,
@@ -27,6 +26,7 @@ from tests.families.harness import (
     export_case,
     margins,
     subject_of,
+    with_oracles,
 )
 from tests.second_oracle import judged
 
@@ -37,24 +37,7 @@ pytestmark = [
 ]
 
 
-EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
-
-SAMPLE = 3
-"""Cases of a family, its base and two variants, that the later oracles judge as well."""
-
-
-def written_by(cases: list[Case], *, every: bool) -> list[tuple[Case, int]]:
-    """The cases, each with the versions of transformers that write it here."""
-    return [
-        (case, oracle)
-        for _, of_family in groupby(cases, lambda case: (case.family, bool(case.refused)))
-        for number, case in enumerate(of_family)
-        for oracle in case.oracles[: None if every or number < SAMPLE else 1]
-    ]
-
-
-# Sorting keeps the order within; a family's refused cases may stand between the others.
-WRITTEN = written_by(sorted(CASES, key=lambda case: bool(case.refused)), every=EVERY)
+WRITTEN = with_oracles(CASES)
 
 
 def named(written: list[tuple[Case, int]]) -> list[Any]:
