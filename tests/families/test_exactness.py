@@ -21,7 +21,7 @@ from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, prefilled, runner_of
 from tests.families.cases import CASES, Case
-from tests.families.harness import Logits, checkpoint_of, judged_cases, tokens, worst_kl
+from tests.families.harness import EVERY, Logits, checkpoint_of, judged_cases, tokens, worst_kl
 
 pytestmark = [
     pytest.mark.parity,
@@ -69,6 +69,11 @@ def is_held(case: Case) -> bool:
     return case.name == "base" or "exactness" in case.also
 
 
+def has_four_bits(case: Case) -> bool:
+    """Cases that stand for a kind have: those which other tests of a few cases take too. `make families` has them all."""
+    return is_held(case) and (EVERY or bool(case.also or case.kept or case.quiet))
+
+
 @pytest.fixture(scope="module", params=judged_cases(case for case in CASES if is_held(case)))
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param
@@ -107,6 +112,7 @@ def test_an_int4_kv_cache_is_bit_exact_too(case: Case, bundle: Bundle) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("case", judged_cases(case for case in CASES if has_four_bits(case)))
 def test_four_bits_are_bit_exact_too(case: Case, tmp_path: Path) -> None:
     bundle = exported(case, tmp_path, "int4", **changes_of(case))
     assert_bit_exact(bundle, case)

@@ -25,5 +25,6 @@ CASES = variants(
         "epsilon": {"rms_norm_eps": 1e-2},
         "tied": {"tie_word_embeddings": True},
     },
+    {"base": {"also": ("exactness",)}},
     oracles=(5,),
 )

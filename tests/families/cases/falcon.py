@@ -41,5 +41,9 @@ CASES = variants(
         "rw, parallel": _RW | {"parallel_attn": True},
         "rw, no biases": _RW | {"bias": False},
     },
-    {"rw": {"also": ("hidden states",)}, "rw, 300 positions": {"length": 300, "prompt": 240}},
+    {
+        "base": {"also": ("exactness",)},
+        "rw": {"also": ("hidden states",)},
+        "rw, 300 positions": {"length": 300, "prompt": 240},
+    },
 )

@@ -24,4 +24,5 @@ CASES = variants(
         "relu": {"hidden_act": "relu"},
         "epsilon": {"layer_norm_eps": 1e-2},
     },
+    {"base": {"also": ("exactness",)}},
 )

@@ -26,6 +26,7 @@ CASES = variants(
         "experts of 40": {"intermediate_size": 40},
     },
     {
+        "base": {"also": ("exactness",)},
         "window": {"also": ("windows",)},
         "gelu": {"refused": "hidden_act: experts are supported with silu only"},
         "experts of 40": {"refused": "the width of an expert = 40: .* only multiples of 16"},

@@ -12,7 +12,7 @@ CASES = variants(
         "epsilon": {"layer_norm_epsilon": 1e-2},
     },
     {
-        "base": {"config_classes": (4, 5)},
+        "base": {"also": ("exactness",), "config_classes": (4, 5)},
     },
     oracles=(5,),
 )
