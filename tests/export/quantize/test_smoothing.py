@@ -86,7 +86,8 @@ def with_and_without_biases() -> Iterator[Any]:
     """Parameters of tests: a decoder with all tensors that it may have, and one with only those that it must."""
     for name, config in (*decoders(), *MORE):
         for biases in (True, False) if decoder_tensors(config)[1] else (True,):
-            yield pytest.param(config, biases, id=f"{name}-{biases}")
+            # `make check` has those without.
+            yield pytest.param(config, biases, id=f"{name}-{biases}", marks=[pytest.mark.slow] * (not biases))
 
 
 @pytest.mark.parametrize(("config", "biases"), [*with_and_without_biases()])
