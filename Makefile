@@ -14,7 +14,7 @@ help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
 	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers 4 and 5, and optimum"
-	@echo "make families  every case of every family against each oracle that knows it; make check has a sample for the second"
+	@echo "make families  every case of every family against each oracle that knows it, in four bits too; make check has a sample"
 	@echo "make published models as people publish them, from the checkpoint to the answer; make check has a part of them"
 	@echo "make clients   clients of OpenAI's and ollama's APIs, each in an environment of its own; make check has some of them"
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
