@@ -24,6 +24,12 @@ from tests.root import ROOT
 
 IMPORTED = ("edgegen.cli", "edgegen.cli.generate", "edgegen.llm", "edgegen.tokenizer", "onnxruntime")
 
+EXPORTER = ("edgegen.cli.export", "edgegen_export.pipeline")
+"""Modules that exports need beside that, which take 0.3 s."""
+
+LITTLE = (*EXPORTER, "tests.little_exports")
+"""The same for exports that are compared and calibrated on little text."""
+
 _ITS_OWN = ("EDGEGEN_", "PYTEST_")
 """Variables that nothing reads while it is imported."""
 

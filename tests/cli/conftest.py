@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from tests.forked_command import Forks
+from tests.forked_command import LITTLE, Forks
 from tests.root import ROOT
 from tests.systems import lend
 
@@ -35,7 +35,7 @@ def model(int8_bundle: Bundle, edgegen_home: Path) -> str:
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    forks = Forks(os.environ | SEARCH)
+    forks = Forks(os.environ | SEARCH, also=LITTLE)
     yield forks
     forks.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.forked_command import Forks
+from tests.forked_command import EXPORTER, Forks
 from tests.published.made import store
 from tests.published.models import MODELS, PublishedModel
 from tests.published.tokenizer_sources import NotHereError, published_tokenizer
@@ -16,7 +16,6 @@ from tests.root import ROOT
 from tests.second_oracle import missing
 
 SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
-EXPORTER = ("edgegen.cli.export", "edgegen_export.pipeline")
 
 Command = Callable[..., str]
 """Runs ``edgegen`` in an empty folder, and returns what it prints."""
