@@ -23,11 +23,10 @@ from edgegen_export.calibration import text as calibration_text
 from edgegen_export.calibration.text import OF_SMALL
 from edgegen_export.files.progress import ExportProgress, Silent
 from edgegen_export.manifest_builder import PARITY, PARITY_REFERENCE
-from edgegen_export.model_size import LARGE
 from edgegen_export.options import ExportOptions
 from edgegen_export.output.bundle_writer import BundleWriter
 from edgegen_export.parity import extent
-from edgegen_export.parity.extent import Extent
+from edgegen_export.parity.extent import LARGE, Extent
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from edgegen_export.source.model_source import ModelSource

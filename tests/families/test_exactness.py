@@ -70,7 +70,7 @@ def is_held(case: Case) -> bool:
 
 
 def has_four_bits(case: Case) -> bool:
-    """Cases that stand for a kind have: those which other tests of a few cases take too. `make families` has them all."""
+    """Cases of a kind have, which other tests of a few cases take too; `make families` has them all."""
     return is_held(case) and (EVERY or bool(case.also or case.kept or case.quiet))
 
 

@@ -39,8 +39,10 @@ class Counted(LayerwiseModel):
         *,
         kernels: bool = False,
         in_int8: bool = False,
+        cache_only: bool = False,
     ) -> Generator[LayerRun]:
-        with super().layer(layer, tokens, taps, changed, blocks, kernels=kernels, in_int8=in_int8) as run:
+        ways = {"kernels": kernels, "in_int8": in_int8, "cache_only": cache_only}
+        with super().layer(layer, tokens, taps, changed, blocks, **ways) as run:
             yield cast(LayerRun, CountedRun(run, self))
 
 
