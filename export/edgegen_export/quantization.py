@@ -102,7 +102,7 @@ def prepare(
         tensors, recipe, moves = calibrated.tensors, calibrated.recipe, calibrated.moves
         blocks = none_known if recipe.method == "rounding" else store.get
         ids, sample = text.ids, _for_scales(text.ids, source)
-        entered = calibrated.entered if source.facts.rotary else None  # else the cache sees other positions
+        entered = calibrated.entered or None
         trim_memory()  # of what calibration took
     cached, kv = source.kv_statistics(tensors, sample, progress, entered), source.facts.kv
     kvs = (kv, replace(kv, dtype="int8")) if cached.scales else (kv,)

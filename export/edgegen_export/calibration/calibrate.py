@@ -12,7 +12,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration.bit_budget import BitBudget
 from edgegen_export.calibration.int4_allocation import Int4Allocation
 from edgegen_export.calibration.int8_refinement import Int8Refinement
-from edgegen_export.calibration.kv_scales import Entered
+from edgegen_export.calibration.kv_scales import Entered, other_texts
 from edgegen_export.calibration.layer_walk import LayerWalk, OnRun, layer_matrices
 from edgegen_export.calibration.moves import Moves
 from edgegen_export.calibration.prequantized import KeepPrequantized
@@ -21,6 +21,7 @@ from edgegen_export.calibration.strategy import Strategy
 from edgegen_export.calibration.text import Amount
 from edgegen_export.calibration.trial import Trial
 from edgegen_export.files.scratch import Scratch
+from edgegen_export.graph.decoder import rotary_tables
 from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.parity.extent import LARGE
 from edgegen_export.quantize.block_store import BlockStore
@@ -78,6 +79,7 @@ def calibrate(
         case "rounding":
             strategy = Int8Refinement(reference, config, eval_ids(ids, config.vocab_size), scratch)
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    rotary = bool(rotary_tables(config))  # else states depend on the positions that a KV cache is calibrated at
     walk = LayerWalk(
         tensors,
         config,
@@ -86,7 +88,8 @@ def calibrate(
         scratch,
         hessians=strategy.hessians,
         in_int8=parameters >= LARGE,
-        kept_rows=max(1, Amount.of(parameters).few // ids.shape[1]),
+        kept_rows=max(1, Amount.of(parameters).few // ids.shape[1]) if rotary else 0,
+        others=other_texts(config.vocab_size, ids.shape[1]) if rotary else None,
     )
     held_out = eval_ids(held_out, config.vocab_size)
     judged, enter, exact = recipe.method == "gptq" and budget is None, strategy.enter, None
@@ -108,9 +111,11 @@ def calibrate(
         of_plain, exact = rounded.divergence(rounded.forms, exact)
         of_gptq, _ = found.divergence(found.forms, exact, store.get)
         if of_plain < of_gptq:
-            return Calibrated(dict(tensors), plain, (_rounded_plainly(of_plain, of_gptq),), entered=walk.entered)
+            return Calibrated(
+                dict(tensors), plain, (_rounded_plainly(of_plain, of_gptq),), entered=walk.entered if rotary else {}
+            )
     warnings = (*map(_left_in_floats, walk.left_in_floats), *decision.warnings)
-    return Calibrated(walk.tensors, recipe, warnings, walk.moves, walk.entered)
+    return Calibrated(walk.tensors, recipe, warnings, walk.moves, walk.entered if rotary else {})
 
 
 def _together(enter: OnRun, states: NDArray[np.float32]) -> OnRun:

@@ -7,6 +7,9 @@ scale leaves room above the largest value in the text. Keys depend on their posi
 first. The rotation of a key is known, so its largest value is taken over all positions of the context; where positions
 are learned, the windows of the text are spread over all of them.
 
+The hidden states of one text may all lie on one side, and those of another text elsewhere. So values have room for
+those of other texts too, which have random ids.
+
 **Means** of keys, which an int4 KV cache subtracts, are means over the whole context too: channels that turn fast have
 none, and those that turn slowly have what is right for most positions.
 """
@@ -18,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.kv_format import KV_FORMATS
-from edgegen.bundle.manifest import KVSpec
+from edgegen.bundle.manifest import KVLayer, KVSpec
 from edgegen.errors import BundleError, first_line
 from edgegen.model.ort_session import require_version
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.config import Attention, DecoderConfig
 from edgegen_export.calibration.key_means import worth_subtracting
 from edgegen_export.calibration.key_rotation import rotated_mean, rotated_reach, turned
 from edgegen_export.graph.attention import kv_scale_names
@@ -34,13 +37,19 @@ MARGIN = 1.25
 ROTATED_MARGIN = 1.1
 """The same for rotated keys, whose largest value at any position is known."""
 
+SPREAD = 3.8
+"""Room for values of other texts, in standard deviations: with less they are clipped, with more steps are coarser."""
+
 _LARGEST = 127
 _ROWS = 2
 """Windows of the text in one batch."""
+_OTHERS = (128, 4)
+"""Other texts, of random ids, and their lengths: states of one text have much in common, so many short ones."""
 
 Array = NDArray[np.float32]
+Ids = NDArray[np.int64]
 Entered = Mapping[int, Sequence[Array]]
-"""The states before each layer, [b, t, columns] of some windows of a text each."""
+"""The states before each layer, [b, t, columns]: of some windows of the text each, and then of :func:`other_texts`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +71,7 @@ def kv_statistics(
     tensors: Mapping[str, LazyTensor],
     config: DecoderConfig,
     kv: KVSpec,
-    ids: NDArray[np.int64],
+    ids: Ids,
     *,
     in_int8: bool = False,
     entered: Entered | None = None,
@@ -81,54 +90,29 @@ def kv_statistics(
         return found
     require_version(KV_FORMATS["int8"].minimum_onnxruntime, "an int8 cache")
     reference = LayerwiseModel(tensors, config, kv)
-    windows, length = ids.shape
-    first: NDArray[np.int64] = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
-    batches = [slice(k, k + _ROWS) for k in range(0, windows, _ROWS)]
-    states = list[Array]()
-    if entered is None:
-        states = [*reference.embedded([ids[batch] for batch in batches], [first[batch] for batch in batches])]
-    tried = set[str]()
+    length, known = ids.shape[1], entered is not None
+    texts, firsts = _texts(ids, config)
+    states, tried = [] if known else [*reference.embedded(texts, firsts)], set[str]()
     for layer in range(config.num_layers):
         if layer not in config.cached_layers:
-            if entered is None:
+            if not known:
                 with reference.layer(layer, length, in_int8=in_int8) as run:
                     states = [run(x) for x in states]
             continue
         states = states if entered is None else [*entered[layer]]
-        cache = kv_layers(kv, layer)[0]
-        before, rope, size = states[0][:1, :2], config.attentions[layer].rope, config.attentions[layer].size
-        later = _factors_after_rotation(config, tensors, layer)
-        most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
-        means, spread = list[Array](), list[Array]()
-        at, made = 0, _keys_and_values(reference, layer, states, in_int8=in_int8, cache_only=entered is not None)
-        for keys, values in made:
-            reached = MARGIN * _largest(keys), MARGIN * _largest(values)
-            means.append(keys.mean(axis=(0, 2), dtype=np.float64).astype(np.float32))
-            if rope:
-                apart = _apart(keys, size)
-                turning = np.divide(apart[..., : rope.dim], later[: rope.dim], dtype=np.float32)
-                rotated = rotated_reach(turning, rope, config.max_positions) * np.abs(later[: rope.dim])
-                reached[0].reshape(-1, size)[:, : rope.dim] = ROTATED_MARGIN * rotated
-                mean = rotated_mean(turning, rope, config.max_positions) * later[: rope.dim]
-                means[-1].reshape(-1, size)[:, : rope.dim] = mean
-                turn = rope.inverse_frequencies(config.max_positions).astype(np.float64)
-                there = first[at : at + len(keys), None, None, None] * turn
-                apart[..., : rope.dim] = turned(turning, there, rope) * later[: rope.dim]
-                keys = _together(apart, keys.shape)
-            at += len(keys)
-            if cache.latent:  # values are the keys
-                reached = reached[0], reached[0]
-            else:
-                spread.append(keys)
+        cache, before = kv_layers(kv, layer)[0], states[0][:1, :2]
+        made = _keys_and_values(reference, layer, states, in_int8=in_int8, cache_only=known)
+        of_layer = _OfLayer(cache, config.attentions[layer], _factors_after_rotation(config, tensors, layer))
+        for n, (keys, values) in enumerate(made, 1):
+            if n < len(states):
+                of_layer.add(keys, values, firsts[:-1], config.max_positions)
+            elif not cache.latent:  # whose keys are the values
+                of_layer.most[1] = np.maximum(of_layer.most[1], _reached(values))
             del keys, values  # or the next windows' come on top
-            most = [np.maximum(*pair) for pair in zip(most, reached, strict=True)]
-        for name, greatest in zip(kv_scale_names(layer), most, strict=True):
+        for name, greatest in zip(kv_scale_names(layer), of_layer.most, strict=True):
             found.scales[name] = LazyTensor.from_array(_scales(greatest))
-        if not cache.latent:  # whose keys are the values too
-            mean = np.average(means, axis=0, weights=[len(x) for x in states]).astype(np.float32)
-            mean = worth_subtracting(mean, np.concatenate(spread))
-            if mean.any():
-                found.key_means[cache.past_key] = mean
+        if not cache.latent and (mean := of_layer.mean_worth_subtracting()).any():
+            found.key_means[cache.past_key] = mean
         if cache.cache_class not in tried:
             _try(LayerwiseModel({**tensors, **found.scales}, config, replace(kv, dtype="int8")), layer, before)
             tried.add(cache.cache_class)
@@ -138,6 +122,50 @@ def kv_statistics(
         source = kv_layers(kv, one.source)[0].past_key
         found.key_means.update({one.past_key: found.key_means[source]} if source in found.key_means else {})
     return found
+
+
+class _OfLayer:
+    """What the keys and values of a layer have in common.
+
+    ``most`` [kv_heads, head_dim]: how far keys reach, and values.
+    """
+
+    def __init__(self, cache: KVLayer, attention: Attention, later: Array) -> None:
+        """``later`` [head_dim]: the factors of keys after their rotation."""
+        self.most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
+        self._latent, self._rope, self._size, self._later = cache.latent, attention.rope, attention.size, later
+        self._means, self._keys = list[Array](), list[Array]()
+
+    def add(self, keys: Array, values: Array, firsts: Sequence[Ids], positions: int) -> None:
+        """Add keys and values [b, kv_heads, t, head_dim] of the next windows of the text. ``firsts``: the positions of
+        the first ids of all its windows; ``positions``: those that keys are turned to."""
+        reached, rope, size, later = (
+            (MARGIN * _largest(keys), MARGIN * _largest(values)),
+            self._rope,
+            self._size,
+            self._later,
+        )
+        mean = keys.mean(axis=(0, 2), dtype=np.float64).astype(np.float32)
+        if rope:
+            apart, done = _apart(keys, size), sum(map(len, self._keys))
+            turning = np.divide(apart[..., : rope.dim], later[: rope.dim], dtype=np.float32)
+            rotated = rotated_reach(turning, rope, positions) * np.abs(later[: rope.dim])
+            reached[0].reshape(-1, size)[:, : rope.dim] = ROTATED_MARGIN * rotated
+            mean.reshape(-1, size)[:, : rope.dim] = rotated_mean(turning, rope, positions) * later[: rope.dim]
+            turn = rope.inverse_frequencies(positions).astype(np.float64)
+            there = np.concatenate(firsts)[done : done + len(keys), None, None, None] * turn
+            apart[..., : rope.dim] = turned(turning, there, rope) * later[: rope.dim]
+            keys = _together(apart, keys.shape)
+        self._means.append(mean)
+        self._keys.append(keys)
+        if self._latent:  # values are the keys
+            reached = reached[0], reached[0]
+        self.most = [np.maximum(*pair) for pair in zip(self.most, reached, strict=True)]
+
+    def mean_worth_subtracting(self) -> Array:
+        """Mean of keys [kv_heads, head_dim], 0 for heads where it is not worth it."""
+        mean = np.average(self._means, axis=0, weights=[len(keys) for keys in self._keys]).astype(np.float32)
+        return worth_subtracting(mean, np.concatenate(self._keys))
 
 
 def _keys_and_values(
@@ -176,11 +204,32 @@ def _largest(x: Array) -> Array:
     return largest
 
 
+def _reached(values: Array) -> Array:
+    """[b, kv_heads, t, head_dim] → how far such values reach, but for one in thousands, [kv_heads, head_dim]."""
+    reach: Array = np.abs(values.mean(axis=(0, 2))) + np.float32(SPREAD) * values.std(axis=(0, 2))
+    return np.where(np.isfinite(reach), reach, np.float32(0))  # rows of ids that no text has may be anything
+
+
 def _scales(most: Array) -> Array:
     """[1, kv_heads, 1, head_dim] from the largest magnitudes; 1 where they are zero or not finite."""
     scales = (most / _LARGEST).astype(np.float32)[None, :, None]
     usable = np.isfinite(scales) & (scales >= np.finfo(np.float32).tiny)
     return np.where(usable, scales, np.float32(1))
+
+
+def other_texts(vocab_size: int, length: int) -> Ids:
+    """Random ids [texts, t], of texts of at most ``length`` ids, for which values have room too."""
+    texts, few = _OTHERS
+    return np.random.default_rng(0).integers(0, vocab_size, (texts, min(few, length)))
+
+
+def _texts(ids: Ids, config: DecoderConfig) -> tuple[list[Ids], list[Ids]]:
+    """The windows ``ids`` in batches, then other texts in one; and the position of each one's first id."""
+    windows, length = ids.shape
+    first: Ids = np.linspace(0, config.max_positions - length, windows, dtype=np.int64)
+    batches, others = [slice(k, k + _ROWS) for k in range(0, windows, _ROWS)], other_texts(config.vocab_size, length)
+    anywhere = np.random.default_rng(1).integers(0, config.max_positions - others.shape[1] + 1, len(others))
+    return [*(ids[batch] for batch in batches), others], [*(first[batch] for batch in batches), anywhere]
 
 
 def _together(apart: Array, shape: tuple[int, ...]) -> Array:

@@ -83,14 +83,16 @@ class LayerWalk:
         hessians: bool,
         in_int8: bool = False,
         kept_rows: int = 0,
+        others: NDArray[np.int64] | None = None,
     ) -> None:
         """``tensors``: the model's, which ``reference`` runs; ``hessians``: whether those of inputs are wanted;
         ``in_int8``: whether matrices are rounded to 8 bits while it runs; ``scratch``: where hidden states and Hessians
-        are kept; ``kept_rows``: of the text, whose states go to ``entered``."""
+        are kept; ``kept_rows``: of the text, whose states go to ``entered``, and after them those of ``others`` [b, t],
+        which are calibrated on no further."""
         self.tensors = dict(tensors)
         self.entered: dict[int, list[Floats]] = {}
-        """The states before each layer of the first rows of the text."""
-        self._kept_rows = kept_rows
+        """The states before each layer of the first rows of the text, and of the others."""
+        self._kept_rows, self._others = kept_rows, others
         self.moves = Moves()
         self._config = config
         self._reference = reference
@@ -100,6 +102,8 @@ class LayerWalk:
         self._in_int8 = in_int8
         self._formats: dict[str, MatrixFormat] = {}
         self._states: list[Floats] = []
+        self._batches = 0
+        """Arrays of states of the text; those of the others come after them."""
         self._started = _started_early(config)
 
     @property
@@ -124,7 +128,9 @@ class LayerWalk:
             ExportError: the model's hidden states are not finite.
         """
         rows, config, reference = ROWS_FOR_HESSIANS if self._hessians else ROWS, self._config, self._reference
-        embedded = reference.embedded([ids[start : start + rows] for start in range(0, len(ids), rows)])
+        texts = [ids[start : start + rows] for start in range(0, len(ids), rows)]
+        self._batches = len(texts)
+        embedded = reference.embedded([*texts, *([] if self._others is None else [self._others])])
         before = {0: [self._scratch.kept(x) for x in embedded]}
         before |= self._before_passes(before[0], ids.shape[1])
         for done, (layer, passes) in enumerate(config.passes.items(), 1):
@@ -150,16 +156,16 @@ class LayerWalk:
             del inputs, held, weights, changed
             trim_memory()
             on_layer(done, len(config.passes))
-        self._states = before[config.num_layers]
+        self._states = before[config.num_layers][: self._batches]
 
     def _keep(self, layer: int, states: Sequence[Floats]) -> None:
-        """Copy the first rows of the states before the layer."""
+        """Copy the states before the layer that are to be kept."""
         wanted, kept = self._kept_rows, self.entered.setdefault(layer, [])
-        for x in states:
-            if wanted <= 0:
-                break
-            kept.append(self._scratch.kept(x[:wanted]))
+        for x in states[: self._batches]:
+            if wanted > 0:
+                kept.append(self._scratch.kept(x[:wanted]))
             wanted -= len(x)
+        kept += map(self._scratch.kept, states[self._batches :])
 
     def head(self) -> Hessian | None:
         """Smooth the final norm, and find the head's format; returns the Hessian of what the head takes, where wanted.
@@ -228,7 +234,9 @@ class LayerWalk:
 
     def _watch(self, run: LayerRun, states: Sequence[Floats], inputs: dict[str, "_Inputs"]) -> None:
         """Add what each tapped matrix takes to its inputs; the states become those after the layer."""
-        for x in states:
+        for x in states[self._batches :]:
+            x[...] = run(x)
+        for x in states[: self._batches]:
             y, tapped = run.tapped(x)
             _refuse_not_finite(y, *tapped.values())
             for name in tapped:
