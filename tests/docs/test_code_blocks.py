@@ -34,7 +34,7 @@ from tests.export.checkpoint.layouts import write_gpt2
 from tests.standin_hub import StandInHub
 from tests.systems import WINDOWS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("little_parity")]
 
 # What the pages name, and what stands in for it.
 TOKEN = "hf_your_token"
