@@ -125,7 +125,7 @@ def kv_statistics(
 
 
 class _OfLayer:
-    """What the keys and values of a layer have in common.
+    """Statistics of the keys and values of a layer.
 
     ``most`` [kv_heads, head_dim]: how far keys reach, and values.
     """

@@ -49,7 +49,7 @@ def test_each_step_has_the_logits_that_its_ids_give_without_a_cache(bundle: Bund
     engine.add(SequenceGroup([one]))
     while one.finish is None:
         engine.step()
-    assert len(set(one.generated)) > 20  # it says something
+    assert len(set(one.generated)) > 15  # it says something
     anew = [recomputed(runner, one.ids[: len(PROMPT) + n], len(PROMPT), 32) for n in range(25)]
     np.testing.assert_array_equal(np.array(seen), np.array(anew))
 
