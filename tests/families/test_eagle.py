@@ -31,6 +31,8 @@ from tests.families.harness import checkpoint_of
 from tests.families.mtp_heads import assert_head_computes
 from tests.oracle import import_torch, import_transformers
 
+pytestmark = pytest.mark.usefixtures("little_parity")
+
 Array = NDArray[Any]
 LAYERS, ROWS, TAKEN = 7, 24, (2, 3, 4)
 LLAMA = next(case for case in CASES if str(case) == "llama: base")

@@ -31,6 +31,8 @@ from tests.export.checkpoint.layouts import write_safetensors
 from tests.families.cases import CASES
 from tests.families.harness import TOLERANCE, checkpoint_of, oracle_of, tokens
 
+pytestmark = pytest.mark.usefixtures("little_parity")
+
 CASE, SMALL_CASE = (next(case for case in CASES if str(case) == f"gemma4_text: {name}") for name in ("base", "E2B"))
 
 PUBLISHED: dict[str, Any] = {

@@ -19,6 +19,7 @@ from tests.families.harness import checkpoint_of, oracle_of, tokens
 pytestmark = [
     pytest.mark.parity,
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+    pytest.mark.usefixtures("little_parity"),
 ]
 
 RECURRENT = {case.family: case for case in CASES if case.kept and all(kind == "fixed" for _, kind in case.kept.states)}
