@@ -487,7 +487,7 @@ INLINE TARGET void some(const Matrix *matrix, const Inputs *x, size_t count, siz
 #pragma GCC unroll 16
     for (size_t i = 0; i < 16; i++) {
       rows[i] = _mm512_maskz_loadu_epi8(there, w[i] + at);
-      _mm_prefetch((const char *)((uintptr_t)(w[i] + at) + 16 * size), _MM_HINT_T0);
+      _mm_prefetch((const char *)((uintptr_t)(w[i] + at) + 16 * size), _MM_HINT_T1);
     }
     transpose(rows, turned, 64);
     for (size_t b = begin; b < begin + 64 / unit && b < matrix->blocks; b++) {
@@ -671,8 +671,8 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
       (void)q1, (void)q2, (void)q3;                                                                                    \
       EACH##COUNT(BEGIN) for (size_t at = 0; at < unit; at += 4, next += 4 * PANEL) {                                  \
         __m512i w0 = _mm512_load_si512(w + at * PANEL), w1 = _mm512_load_si512(w + at * PANEL + 64);                   \
-        _mm_prefetch((const char *)next, _MM_HINT_T0);                                                                 \
-        _mm_prefetch((const char *)(next + 64), _MM_HINT_T0);                                                          \
+        _mm_prefetch((const char *)next, _MM_HINT_T1);                                                                 \
+        _mm_prefetch((const char *)(next + 64), _MM_HINT_T1);                                                          \
         if (bits <= 4) {                                                                                               \
           const __m512i high0 = _mm512_and_si512(_mm512_srli_epi16(w0, 4), low);                                       \
           const __m512i high1 = _mm512_and_si512(_mm512_srli_epi16(w1, 4), low);                                       \
