@@ -1,16 +1,18 @@
 """Seconds of each stage of an export, and the peak of its private memory, by shape and scheme.
 
-    python -m bench.exports [--shapes G Q T] [--schemes fast int8 int4] [--checkpoints FOLDER] [--llama-cpp PYTHON]
+    python -m bench.exports [--shapes G Q T] [--schemes fast int8 int4] [--bfloat16] [--checkpoints FOLDER]
 
 Each export runs in a process of its own, over a checkpoint with random weights; FOLDER keeps the checkpoints for the
-next time. Wall seconds and CPU seconds: the latter change less on a busy machine. Private memory is what a process has
-written itself (``RssAnon``): pages of mapped files are not counted. ``--llama-cpp`` measures llama.cpp's Q8_0 beside
-them: PYTHON is that of an environment with ``gguf``, ``safetensors`` and ``llama-cpp-python``, such as the one that
-``bench.compare`` makes.
+next time. With ``--bfloat16`` they are as most people publish them, in shards of 2 GB; else they are float32, in one
+file. Wall seconds and CPU seconds: the latter change less on a busy machine. Private memory is what a process has
+written itself (``RssAnon``): pages of mapped files are not counted. ``--llama-cpp PYTHON`` measures llama.cpp's Q8_0
+beside them: PYTHON is that of an environment with ``gguf``, ``safetensors`` and ``llama-cpp-python``, such as the one
+that ``bench.compare`` makes.
 """
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,11 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file  # pyright: ignore[reportUnknownVariableType]
 
 from bench.compare.checkpoints import Shape, write_checkpoint
 from bench.compare.memory import status_bytes
@@ -37,6 +44,7 @@ ALL_SHAPES = {
     "G48": Named("GPT-2 small with 48 layers", Shape(layers=48)),
 }
 SCHEMES: dict[str, tuple[Scheme, bool]] = {"fast": ("int8", True), "int8": ("int8", False), "int4": ("int4", False)}
+_SHARD = 2 << 30
 _STATUS, _EVERY_S = Path("/proc/self/status"), 0.01
 
 
@@ -99,6 +107,27 @@ def in_own_process(checkpoint: Path, scheme: str) -> list[Stage]:
     return [Stage(**each) for each in json.loads(lines[-1])]
 
 
+def in_bfloat16(checkpoint: Path, target: Path) -> None:
+    """Write the checkpoint again in bfloat16, rounded to nearest even, in shards of at most ``_SHARD`` bytes."""
+    target.mkdir(exist_ok=True)
+    shards = [dict[str, NDArray[Any]]()]
+    for name, tensor in load_file(checkpoint / "model.safetensors").items():
+        halves = tensor.astype(ml_dtypes.bfloat16)
+        if sum(each.nbytes for each in shards[-1].values()) + halves.nbytes > _SHARD:
+            shards.append({})
+        shards[-1][name] = halves
+    files = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
+    for file, shard in zip(files, shards, strict=True):
+        save_file(shard, target / file, {"format": "pt"})
+    index = {
+        "metadata": {},
+        "weight_map": {name: file for file, shard in zip(files, shards, strict=True) for name in shard},
+    }
+    (target / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
+    for file in checkpoint.glob("*.json"):
+        shutil.copyfile(file, target / file.name)
+
+
 LLAMA_CPP = """
 import json, sys, time
 from pathlib import Path
@@ -126,6 +155,19 @@ def by_llama_cpp(python: Path, checkpoint: Path) -> list[Stage]:
     return [Stage("start"), *(Stage(**each) for each in json.loads(lines[-1]))]
 
 
+def made(checkpoints: Path, shape: str, bfloat16: bool) -> Path:
+    """The checkpoint of that shape, written unless it is there: its config is written last."""
+    checkpoint, floats = checkpoints / f"{shape}-bfloat16", checkpoints / shape
+    if not bfloat16:
+        checkpoint = floats
+    if not (checkpoint / "config.json").exists():
+        if not (floats / "config.json").exists():
+            write_checkpoint(floats, ALL_SHAPES[shape].sizes)
+        if bfloat16:
+            in_bfloat16(floats, checkpoint)
+    return checkpoint
+
+
 def rows(shape: str, scheme: str, stages: list[Stage]) -> list[str]:
     """Lines of the table: the whole export, then each stage of it."""
     private = max(stage.private for stage in stages)
@@ -140,6 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the stages of exports.")
     parser.add_argument("--shapes", nargs="*", choices=list(ALL_SHAPES), default=["G", "Q", "T"])
     parser.add_argument("--schemes", nargs="*", choices=list(SCHEMES), default=list(SCHEMES))
+    parser.add_argument("--bfloat16", action="store_true", help="weights in bfloat16, in shards of 2 GB")
     parser.add_argument("--checkpoints", type=Path, help="where checkpoints are kept, or made")
     parser.add_argument("--llama-cpp", type=Path, help="a Python with llama-cpp-python, gguf and safetensors")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -153,8 +196,7 @@ def main() -> None:
         print("| shape | scheme | stage | wall s | CPU s | private MB |")
         print("|---|---|---|---:|---:|---:|")
         for shape in args.shapes:
-            if not ((checkpoint := checkpoints / shape) / "config.json").exists():  # it is written after the weights
-                write_checkpoint(checkpoint, ALL_SHAPES[shape].sizes)
+            checkpoint = made(checkpoints, shape, args.bfloat16)
             for scheme in args.schemes:
                 print(*rows(shape, scheme, in_own_process(checkpoint, scheme)), sep="\n", flush=True)
             if args.llama_cpp:
