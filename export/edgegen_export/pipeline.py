@@ -31,6 +31,7 @@ from edgegen_export.families import FAMILIES
 from edgegen_export.files.progress import COMPARING, ExportProgress, Silent, writing
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.files.scratch_runner import scratch_runner
+from edgegen_export.files.threads import one_thread_per_product
 from edgegen_export.graph.parameters import StoredParameters
 from edgegen_export.manifest_builder import (
     GENERATION_CONFIG,
@@ -111,6 +112,7 @@ def export(
     preflight.check_target()
 
     with (
+        one_thread_per_product(),
         BundleWriter(target, force=options.force) as writer,
         ResumeFolder(target, writer.scratch(), progress.warn) as resume,
     ):

@@ -22,8 +22,8 @@ from edgegen_export.calibration.layer_walk import LayerMatrix, layer_matrices
 from edgegen_export.calibration.sensitivity import Change, Sensitivity
 from edgegen_export.calibration.strategy import Decision
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.files.threads import meanwhile
-from edgegen_export.graph.layerwise_model import LayerwiseModel
+from edgegen_export.files.threads import Follower
+from edgegen_export.graph.layerwise_model import LayerRun, LayerwiseModel
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows
 from edgegen_export.quantize.gptq import gptq
@@ -74,7 +74,9 @@ class Int4Allocation:
         self._scratch = scratch
         self._in_order = len(config.passes) == config.num_layers
         self._probe = Sensitivity(reference, ids, scratch)
-        self.enter = self._probe.advance if self._in_order else None
+        self._measuring = Follower()
+        """Stores and measures a matrix while the next one is quantized."""
+        self.enter = self._advance if self._in_order else None
         self._ladders: dict[str, Ladder] = {}
         self._without_zeros: dict[Change, tuple[Change, float]] = {}
         """A change without zeros: the same with them, and by how much it costs more."""
@@ -94,8 +96,17 @@ class Int4Allocation:
         eight_bits = replace(EIGHT_BITS, block_size=block_size) if smaller else EIGHT_BITS
         self._ladders[name] = self._budget.ladder_of(name, eight_bits)
         made = self._quantized(name, matrix.weight, self._ladders[name][:-1], matrix.hessian)
-        with meanwhile(lambda: self._keep(made)):
+
+        def keep_and_measure() -> None:
+            self._keep(made)
             self._measure_alone(matrix, made)
+
+        self._measuring.start(keep_and_measure)
+
+    def _advance(self, run: LayerRun) -> None:
+        """Take all models through a layer, when all matrices of the one before are measured."""
+        self._measuring.wait()
+        self._probe.advance(run)
 
     def _keep(self, made: Mapping[Change, Blocks]) -> None:
         """Store what no earlier try has."""
@@ -142,6 +153,7 @@ class Int4Allocation:
     def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Hessian | None) -> Decision:
         """The formats that the budget allows."""
         assert head_hessian is not None
+        self._measuring.wait()
         smoothed, tied_head = self._reference.with_tensors(tensors), self._config.tied_head
         if not self._in_order:
             self._measure(smoothed)

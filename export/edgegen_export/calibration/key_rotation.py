@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.architecture.rope import Rope
+from edgegen_export.files.threads import in_threads
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.tensors.sum import Sum
 
@@ -36,11 +37,13 @@ def best_angles(queries: Array, keys: Array, rope: Rope, positions: int) -> Angl
     # Of how the energy lies between the two channels, the mean over all positions.
     turned_on = np.divide(np.expm1(2j * arc), 2j * arc, out=np.ones_like(arc, complex), where=arc > 0)
     lean = (pairs**2).mean(axis=(0, 2)) * turned_on
-    costs: list[Angles] = []
-    for angle in _TRIED:
+
+    def cost(angle: float) -> Angles:
         reach = rotated_reach(turned(keys, angle, rope)[:, :, None], rope, positions).astype(np.float64)
         more = (lean * np.exp(2j * angle)).real
-        costs.append((energy + more) * reach[:, first] ** 2 + (energy - more) * reach[:, second] ** 2)
+        return (energy + more) * reach[:, first] ** 2 + (energy - more) * reach[:, second] ** 2
+
+    costs = [*in_threads(cost, _TRIED)]
     best = np.argmin(costs, axis=0)
     worth = np.min(costs, axis=0) < _WORTH * costs[0]
     return np.where(worth, _TRIED[best], 0.0)

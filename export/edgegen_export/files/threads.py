@@ -29,10 +29,10 @@ def in_threads(
     items = iter(items)
     few = [*islice(items, 2)]
     if count == 1 or len(few) == 1:  # a thread costs more than a small matrix
-        with _one_thread_per_product():
+        with one_thread_per_product():
             yield from map(function, chain(few, items))
         return
-    with _one_thread_per_product(), ThreadPoolExecutor(count) as threads:
+    with one_thread_per_product(), ThreadPoolExecutor(count) as threads:
         pending = deque[Future[Result]]()
         for item in chain(few, items):
             pending.append(threads.submit(function, item))
@@ -42,22 +42,32 @@ def in_threads(
             yield pending.popleft().result()
 
 
-@contextmanager
-def meanwhile(function: Callable[[], object]) -> Generator[None]:
-    """Call ``function`` in another thread while the block runs; it ends with both, and raises what either raised."""
-    with ThreadPoolExecutor(1) as threads:
-        pending = threads.submit(function)
-        yield
-        pending.result()
+class Follower:
+    """One call at a time in another thread, while its caller goes on to prepare the next one."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(1)
+        self._pending: Future[object] | None = None
+
+    def start(self, function: Callable[[], object]) -> None:
+        """Call ``function`` after the call before it; raises what that one raised."""
+        self.wait()
+        self._pending = self._threads.submit(function)
+
+    def wait(self) -> None:
+        """Wait until nothing is called any more; raises what the last call raised."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
 
 _lock, _users, _before = Lock(), 0, 0
 
 
 @contextmanager
-def _one_thread_per_product() -> Generator[None]:
+def one_thread_per_product() -> Generator[None]:
     """OpenBLAS, where NumPy comes with it, limited to the thread that calls it: its own threads would wait for each
-    other, and how a product is shared among them may change its last bits."""
+    other, spin after each product, and how it is shared among them may change its last bits."""
     global _users, _before
     if (blas := openblas()) is None:
         yield

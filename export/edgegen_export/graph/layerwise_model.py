@@ -20,6 +20,7 @@ from edgegen.model.rotary import rotary_table
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import layer_products
+from edgegen_export.files.threads import in_threads
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.carried import Carried
@@ -98,8 +99,12 @@ class LayerwiseModel:
         ``stored``: how the head's matrix is, and with it what is multiplied.
         """
         logits = np.empty((len(hidden), self._config.vocab_size), np.float32)
-        for slab in self.head_slabs():
+
+        def add(slab: HeadSlab) -> None:
             logits[:, slab.ids] = slab.logits(hidden, stored)
+
+        for _ in in_threads(add, self.head_slabs()):
+            pass
         return logits
 
     def head_slabs(self) -> Iterator["HeadSlab"]:

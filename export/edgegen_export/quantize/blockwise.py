@@ -138,7 +138,10 @@ def packed(codes: Bytes, bits: int) -> Bytes:
         return _in_words(codes, bits)
     if codes.shape[-1] % 2:
         codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, 1)], constant_values=middle(bits))
-    return np.bitwise_or(codes[..., 0::2], codes[..., 1::2] << 4, dtype=np.uint8)
+    pairs = np.ascontiguousarray(codes).view("<u2")
+    bytes_twice = pairs >> 4
+    bytes_twice |= pairs  # of 0x0h0l the low byte is 0xhl
+    return bytes_twice.astype(np.uint8)
 
 
 def packed_zeros(zeros: Bytes, bits: int) -> Bytes:

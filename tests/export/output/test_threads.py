@@ -9,7 +9,7 @@ import pytest
 
 from edgegen_export.files import threads
 from edgegen_export.files.scratch import Scratch
-from edgegen_export.files.threads import in_threads, meanwhile
+from edgegen_export.files.threads import Follower, in_threads
 from tests.systems import WINDOWS
 
 
@@ -89,23 +89,31 @@ def test_scratch_arrays_are_counted_and_leave_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_meanwhile_runs_beside_the_block_and_ends_with_it() -> None:
-    inside, done = threading.Event(), list[str]()
+def test_a_follower_calls_beside_its_caller_and_one_after_the_other() -> None:
+    may_end, calls, follower = threading.Event(), list[int](), Follower()
 
-    def function() -> None:
-        assert inside.wait(60)
-        done.append("function")
+    def first() -> None:
+        assert may_end.wait(60)
+        calls.append(1)
 
-    with meanwhile(function):
-        inside.set()  # so that it cannot have run before
-    assert done == ["function"]
+    follower.start(first)
+    may_end.set()  # so that it cannot have run in start()
+    follower.start(lambda: calls.append(2))
+    follower.wait()
+    follower.wait()
+    assert calls == [1, 2]
 
 
-def test_meanwhile_raises_what_either_raised() -> None:
+def test_a_follower_raises_once_what_the_call_before_raised() -> None:
     def broken() -> None:
         raise OSError("no room")
 
-    with pytest.raises(OSError, match="no room"), meanwhile(broken):
-        pass
-    with pytest.raises(ValueError, match="of the block"), meanwhile(broken):
-        raise ValueError("of the block")
+    calls, follower = list[int](), Follower()
+    follower.start(broken)
+    with pytest.raises(OSError, match="no room"):
+        follower.start(lambda: calls.append(1))
+    follower.start(broken)
+    with pytest.raises(OSError, match="no room"):
+        follower.wait()
+    follower.wait()
+    assert calls == []
