@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
-from edgegen.cli.export import command
+from edgegen.cli import app
 from edgegen.errors import EdgegenError, UsageError
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
 from edgegen_export.families import FAMILIES
@@ -315,8 +315,8 @@ def test_contradictions_are_refused(options: dict[str, Any], said: str, model: P
 
 @ONE
 def test_the_flag_gives_the_same_bundle(subject: Subject, tmp_path: Path) -> None:
-    given = [str(subject.model), "-o", str(tmp_path / "bundle"), "--fp32", "--draft-head", str(subject.draft)]
-    command.main(given, standalone_mode=False)
+    given = ["export", str(subject.model), "-o", str(tmp_path / "bundle"), "--fp32", "--draft-head", str(subject.draft)]
+    app.main(given, standalone_mode=False)
     assert Bundle.open(tmp_path / "bundle").manifest.files == subject.bundle.manifest.files
 
 

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from edgegen import LLM, EngineOptions
 from edgegen.bundle.bundle import Bundle
-from edgegen.cli.info import command, describe
+from edgegen.cli import app
+from edgegen.cli.info import describe
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import export_to, runner_of
 from tests.families.cases import CASES, Case
@@ -80,7 +81,7 @@ def test_there_is_one_variant_and_no_kv_cache(bundle_of: BundleOf, scheme: Schem
     assert memory["kv_bytes_per_token"] == 0
     assert memory["state_bytes_per_row"] == variant.kv.bytes_per_row > 0
     assert memory["kv_bytes"] == describe(bundle, context=1)["memory"]["kv_bytes"]
-    said = CliRunner().invoke(command, [str(bundle.path)], catch_exceptions=False).output
+    said = CliRunner().invoke(app, ["info", str(bundle.path)], catch_exceptions=False).output
     assert "nothing per token + " in said
     assert "(no KV cache, " in said
 
