@@ -7,17 +7,14 @@
 #include "matrix.h"
 
 #ifdef __x86_64__
+#include "avx512_panels.h"
 #include "narrow_x86.h"
 
-#include <immintrin.h>
 #include <string.h>
 
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,bmi2,fma")))
-#define INLINE static inline __attribute__((always_inline))
 typedef int32_t Four __attribute__((may_alias, aligned(1))); /* codes that are multiplied together */
 #define FEW 4
 #define SOME 8
-#define PANEL 32
 #define AHEAD 16384 /* bytes; measured: 4096 is too near */
 
 /* Sums of pairs: of the four lanes of 128 bits, each of four numbers. */
@@ -90,7 +87,7 @@ INLINE TARGET void quantize_row(const Matrix *matrix, const float *x, Inputs *to
   }
 }
 
-TARGET static void quantize(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
+TARGET void edgegen_quantize_avx512vnni(const Matrix *matrix, const float *x, Inputs *to, size_t m) {
   if (matrix->block == 64) quantize_row(matrix, x, to, m, 64);
   else quantize_row(matrix, x, to, m, 32);
 }
@@ -273,33 +270,6 @@ static const FewRows FEW_OF[2][2][FEW] = {
     {{one_4_64, two_4_64, three_4_64, four_4_64}, {one_4_32, two_4_32, three_4_32, four_4_32}},
 };
 
-/* What words of 3 or 2 bits are: eight vectors, in the order of the rounded codes. */
-INLINE TARGET void narrow_codes_of(const __m512i *word, const int bits, __m512i *out) {
-  if (bits == 2) {
-    const __m512i low = _mm512_set1_epi8(3);
-#pragma GCC unroll 2
-    for (size_t i = 0; i < 2; i++) {
-      out[4 * i] = _mm512_and_si512(word[i], low);
-      out[4 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(word[i], 2), low);
-      out[4 * i + 2] = _mm512_and_si512(_mm512_srli_epi16(word[i], 4), low);
-      out[4 * i + 3] = _mm512_and_si512(_mm512_srli_epi16(word[i], 6), low);
-    }
-    return;
-  }
-  const __m512i low = _mm512_set1_epi8(7), two = _mm512_set1_epi8(3);
-#pragma GCC unroll 3
-  for (size_t i = 0; i < 3; i++) {
-    out[2 * i] = _mm512_and_si512(word[i], low);
-    out[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(word[i], 3), low);
-  }
-  /* Two bits of one, the third of the other; 0xca: where the mask has ones the second, elsewhere the third. */
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; i++) {
-    const __m512i lowest = _mm512_srli_epi16(word[i], 6), third = _mm512_srli_epi16(word[2], i ? 5 : 4);
-    out[6 + i] = _mm512_and_si512(_mm512_ternarylogic_epi64(two, lowest, third, 0xca), low);
-  }
-}
-
 /* Up to FEW rows of x by rows n to n + 3 of a matrix of 3 or 2 bits: a vector has 16 bytes of each of these, which are
  * words of four blocks, so that what VNNI sums are the blocks' sums, as [row][block]. */
 INLINE TARGET void few_narrow(const Matrix *matrix, const Inputs *x, size_t first, const size_t count, size_t n,
@@ -389,69 +359,10 @@ static size_t panel_row_bytes(const Matrix *matrix) {
   return is_narrow(matrix) ? matrix->blocks * (NARROW_BLOCK / 2) : row_bytes(matrix);
 }
 
-static size_t scratch_size(const Matrix *matrix, size_t count) {
+size_t edgegen_scratch_size_avx512vnni(const Matrix *matrix, size_t count) {
   if (count <= SOME) return 0;
   size_t padded = (matrix->blocks + 15) / 16 * 16;
   return panel_row_bytes(matrix) * PANEL + 2 * padded * PANEL * 4;
-}
-
-/* 16 rows of 64 bytes as 16 groups of four columns: out[group][row], groups `stride` bytes apart. */
-INLINE TARGET void transpose(const __m512i *rows, uint8_t *out, const size_t stride) {
-  __m512i a[16], t[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; i++) {
-    t[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; i++) {
-    a[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    a[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    a[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    a[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int d = 0; d < 4; d++) {
-    __m512i p = _mm512_shuffle_i32x4(a[d], a[4 + d], 0x88), q = _mm512_shuffle_i32x4(a[d], a[4 + d], 0xdd);
-    __m512i u = _mm512_shuffle_i32x4(a[8 + d], a[12 + d], 0x88), v = _mm512_shuffle_i32x4(a[8 + d], a[12 + d], 0xdd);
-    _mm512_store_si512(out + (size_t)d * stride, _mm512_shuffle_i32x4(p, u, 0x88));
-    _mm512_store_si512(out + (size_t)(8 + d) * stride, _mm512_shuffle_i32x4(p, u, 0xdd));
-    _mm512_store_si512(out + (size_t)(4 + d) * stride, _mm512_shuffle_i32x4(q, v, 0x88));
-    _mm512_store_si512(out + (size_t)(12 + d) * stride, _mm512_shuffle_i32x4(q, v, 0xdd));
-  }
-}
-
-/* 16 scales, or zero points, of each of 16 rows of the matrix, from block b, as [block][row]; 0 beyond `left` blocks.
- */
-INLINE TARGET void scales_of_16(const Matrix *matrix, const size_t *r, size_t b, size_t left, float *out,
-                                const size_t stride) {
-  const __mmask16 there = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
-  __m512i rows[16];
-#pragma GCC unroll 16
-  for (size_t i = 0; i < 16; i++) {
-    const size_t at = r[i] * matrix->blocks + b;
-    rows[i] = matrix->scales
-                  ? _mm512_maskz_loadu_epi32(there, matrix->scales + at)
-                  : _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, matrix->bfloats + at)), 16);
-  }
-  transpose(rows, (uint8_t *)out, stride);
-}
-
-INLINE TARGET void zeros_of_16(const Matrix *matrix, const size_t *r, size_t b, size_t left, int32_t *out,
-                               const size_t stride) {
-  const size_t size = matrix->bits == 8 ? matrix->blocks : (matrix->blocks + 1) / 2;
-  const size_t wanted = matrix->bits == 8 ? 16 : 8, have = matrix->bits == 8 ? left : (left + 1) / 2;
-  const __mmask16 there = (__mmask16)((1u << (have < wanted ? have : wanted)) - 1);
-  const __m128i low = _mm_set1_epi8(15);
-  __m512i rows[16];
-#pragma GCC unroll 16
-  for (size_t i = 0; i < 16; i++) {
-    __m128i bytes = _mm_maskz_loadu_epi8(there, matrix->zeros + r[i] * size + (matrix->bits == 8 ? b : b / 2));
-    if (matrix->bits != 8)
-      bytes = _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low));
-    rows[i] = _mm512_cvtepu8_epi32(bytes);
-  }
-  transpose(rows, (uint8_t *)out, stride);
 }
 
 /* As inline assembly: GCC 12 would keep copies of the accumulators in memory. */
@@ -687,24 +598,8 @@ TARGET static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel
       __m512 s0 = _mm512_load_ps(panel.scales + b * PANEL), s1 = _mm512_load_ps(panel.scales + b * PANEL + 16);        \
       EACH##COUNT(SCALED)                                                                                              \
     }                                                                                                                  \
-    finish(matrix, f, COUNT, n, last, y);                                                                              \
+    finish(matrix, f, COUNT * PANEL, COUNT, n, last, y);                                                               \
   }
-
-INLINE TARGET void finish(const Matrix *matrix, const float *f, size_t count, size_t n, size_t last, float *y) {
-  for (size_t half = 0; half < 2; half++) {
-    size_t at = n + half * 16;
-    if (at >= last) return;
-    __mmask16 there = last - at >= 16 ? 0xffff : (__mmask16)((1u << (last - at)) - 1);
-    for (size_t m = 0; m < count; m++) {
-      const float *from = f + m * PANEL + half * 16;
-      size_t lane = count * PANEL;
-      __m512 total = _mm512_add_ps(_mm512_add_ps(_mm512_load_ps(from), _mm512_load_ps(from + lane)),
-                                   _mm512_add_ps(_mm512_load_ps(from + 2 * lane), _mm512_load_ps(from + 3 * lane)));
-      if (matrix->bias) total = _mm512_add_ps(total, _mm512_maskz_loadu_ps(there, matrix->bias + at));
-      _mm512_mask_storeu_ps(y + m * matrix->rows + at, there, total);
-    }
-  }
-}
 
 TILE(12)
 TILE(8)
@@ -748,8 +643,8 @@ TARGET static void by_narrow_panel(const Matrix *matrix, const Inputs *x, size_t
   by_panel(matrix, x, count, panel, n, last, y, 3);
 }
 
-TARGET static void multiply(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
-                            void *scratch) {
+TARGET void edgegen_multiply_avx512vnni(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last,
+                                        float *y, void *scratch) {
   if (count <= SOME && is_narrow(matrix)) {
     if (matrix->bits == 3) narrow_3(matrix, x, count, first, last, y);
     else narrow_2(matrix, x, count, first, last, y);
@@ -788,8 +683,8 @@ TARGET static void multiply(const Matrix *matrix, const Inputs *x, size_t count,
   total = _mm512_dpbusd_epi32(total, w2, _mm512_loadu_si512((q) + 128)),                                               \
   total = _mm512_dpbusd_epi32(total, w3, _mm512_loadu_si512((q) + 192))
 
-TARGET static void sum_ternary(const uint8_t *codes, size_t bytes, const int8_t *x, size_t stride, size_t count,
-                               int32_t *sums) {
+TARGET void edgegen_sum_ternary_avx512vnni(const uint8_t *codes, size_t bytes, const int8_t *x, size_t stride,
+                                           size_t count, int32_t *sums) {
   for (; count >= 8; count -= 8, x += 8 * stride, sums += 8) {
     __m512i s = _mm512_setzero_si512(), t = s, u = s, v = s, a = s, b = s, c = s, d = s;
     for (size_t at = 0; at < bytes; at += 64) {
@@ -834,5 +729,10 @@ TARGET static void sum_ternary(const uint8_t *codes, size_t bytes, const int8_t 
   }
 }
 
-const Kernels edgegen_avx512vnni = {"avx512vnni", quantize, multiply, scratch_size, PANEL, sum_ternary};
+const Kernels edgegen_avx512vnni = {"avx512vnni",
+                                    edgegen_quantize_avx512vnni,
+                                    edgegen_multiply_avx512vnni,
+                                    edgegen_scratch_size_avx512vnni,
+                                    PANEL,
+                                    edgegen_sum_ternary_avx512vnni};
 #endif

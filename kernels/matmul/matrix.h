@@ -89,6 +89,16 @@ const Kernels *edgegen_kernels(const char *name);
 #endif
 EXPORT const char *edgegen_kernels_name(void);
 
+#if defined(__x86_64__)
+/* Those of AVX-512. */
+void edgegen_quantize_avx512vnni(const Matrix *matrix, const float *x, Inputs *to, size_t m);
+void edgegen_multiply_avx512vnni(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last,
+                                 float *y, void *scratch);
+size_t edgegen_scratch_size_avx512vnni(const Matrix *matrix, size_t count);
+void edgegen_sum_ternary_avx512vnni(const uint8_t *codes, size_t bytes, const int8_t *x, size_t stride, size_t count,
+                                    int32_t *sums);
+#endif
+
 extern const Kernels edgegen_portable;
 void edgegen_quantize_portable(const Matrix *matrix, const float *x, Inputs *to, size_t m);
 void edgegen_multiply_portable(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last, float *y,
