@@ -186,6 +186,13 @@ def _of_processor(kernels: str, source: Source) -> list[Finding]:
     elif kernels.startswith("stock ("):
         problem = f"edgegen's kernels cannot be loaded: {kernels.removeprefix('stock (').removesuffix(')')}."
         findings.append(Finding(problem, "Reinstall edgegen: `pip install --force-reinstall --no-deps edgegen`."))
+    if "AMX" in names and kernels == "avx512vnni":
+        problem = (
+            "The processor has AMX, and prompts run without it: the system refuses it to this process, the kernels "
+            "were built without it, or EDGEGEN_ISA names others."
+        )
+        advice = "Linux 5.16 and newer gives it to processes that ask, where no sandbox forbids arch_prctl."
+        findings.append(Finding(problem, advice))
     if "NEON" in names and "dot product" not in names:
         problem = "The processor has no dot product of 8-bit integers: prompts take about three times as long."
         findings.append(Finding(problem, "Keep prompts short, or reuse them: sessions and prefix caching do."))

@@ -304,7 +304,7 @@ def session_options(threads: int | None) -> Any:
     options.intra_op_num_threads = threads or physical_cores()
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised; nothing is to be printed besides
-    if not has_vnni() and "vnni" not in describe_kernels():  # Windows leaves it to the library to find out
+    if not has_vnni() and not describe_kernels().endswith(("vnni", "amx")):  # Windows lets the library find out
         # Sums of products of 8-bit integers would saturate at 16 bits; this makes them exact, and half as fast.
         options.add_session_config_entry("session.x64quantprecision", "1")
     return options

@@ -70,6 +70,7 @@ _FEATURES = {
     "avx512f": "AVX-512",
     "avx512_vnni": "AVX-512 VNNI",
     "avx_vnni": "AVX-VNNI",
+    "amx_int8": "AMX",
     "asimd": "NEON",
     "asimddp": "dot product",
     "i8mm": "int8 matrix product",

@@ -90,7 +90,12 @@ const Kernels *edgegen_kernels(const char *name);
 EXPORT const char *edgegen_kernels_name(void);
 
 #if defined(__x86_64__)
-/* Those of AVX-512. */
+/* Whether the compiler knows AMX: from GCC 11 on there is the first header, of clang the second. */
+#if defined(EDGEGEN_EMULATED_TILES) || __has_include(<amxint8intrin.h>) || __has_include(<amxintrin.h>)
+#define WITH_TILES
+#endif
+
+/* For AMX, which has other kernels for many rows only. */
 void edgegen_quantize_avx512vnni(const Matrix *matrix, const float *x, Inputs *to, size_t m);
 void edgegen_multiply_avx512vnni(const Matrix *matrix, const Inputs *x, size_t count, size_t first, size_t last,
                                  float *y, void *scratch);

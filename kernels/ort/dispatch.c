@@ -11,11 +11,16 @@
 #include <windows.h>
 #endif
 
-extern const Kernels edgegen_avx512vnni, edgegen_avxvnni, edgegen_avx2, edgegen_i8mm, edgegen_dotprod, edgegen_neon;
+extern const Kernels edgegen_amx, edgegen_avx512vnni, edgegen_avxvnni, edgegen_avx2, edgegen_i8mm, edgegen_dotprod,
+    edgegen_neon;
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(WITH_TILES)
+#define CHOICES &edgegen_amx, &edgegen_avx512vnni, &edgegen_avxvnni, &edgegen_avx2,
+#else
 #define CHOICES &edgegen_avx512vnni, &edgegen_avxvnni, &edgegen_avx2,
+#endif
 
 /* Which registers the system saves when it changes threads, a bit each; none where it does not say. */
 static unsigned saved_registers(unsigned ecx_of_1) {
@@ -25,22 +30,60 @@ static unsigned saved_registers(unsigned ecx_of_1) {
   return low;
 }
 
+#if defined(EDGEGEN_EMULATED_TILES)
+static bool has_tiles(unsigned features, unsigned saved) { return (void)features, (void)saved, true; }
+#elif defined(WITH_TILES)
+/* Tiles are 8 KB of each thread that uses them, and systems save them only for processes that ask, once for all their
+ * threads. A refusal is no error: AVX-512's kernels run then. Linux refuses where a signal's stack is too small, and
+ * sandboxes may. Windows has its function since 11 and Server 2022; it is untried. No Mac has AMX. */
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+static bool may_use_tiles(void) {
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 }; /* headers have the names only since a while */
+  return !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA);
+}
+#elif defined(_WIN32)
+static bool may_use_tiles(void) {
+  typedef BOOL(WINAPI * Enable)(DWORD64);
+  const HMODULE system = GetModuleHandleA("kernel32.dll");
+  const Enable enable =
+      system ? (Enable)(void (*)(void))GetProcAddress(system, "EnableProcessOptionalXStateFeatures") : NULL;
+  return enable && enable((DWORD64)3 << 17);
+}
+#else
+static bool may_use_tiles(void) { return false; }
+#endif
+
+/* `features`: what CPUID 7 has in edx. Leaf 0x1d is asked for the tiles that amx.c takes: 8 of 16 rows of 64 bytes. */
+static bool has_tiles(unsigned features, unsigned saved) {
+  enum { AMX = 3u << 24, TILED = 3u << 17 }; /* tiles and products of bytes; registers of shapes and of tiles */
+  unsigned eax, ebx, ecx, edx;
+  if ((features & AMX) != AMX || (saved & TILED) != TILED || !__get_cpuid_count(0x1d, 1, &eax, &ebx, &ecx, &edx))
+    return false;
+  return eax >> 16 >= 1024 && ebx >> 16 >= 8 && (ebx & 0xffff) >= 64 && (ecx & 0xffff) >= 16 && may_use_tiles();
+}
+#endif
+
 /* By CPUID: __builtin_cpu_supports of compilers without their own runtime library answers no to everything. */
 static bool runs(const Kernels *kernels) {
   enum { AVX = 0x06, AVX512 = 0xe6 }; /* registers; the other names are bits of what CPUID gives */
   enum { FMA = 1u << 12, AVX2 = 1u << 5, BMI2 = 1u << 8, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 };
   const unsigned AVX512VL = 1u << 31, AVX512VNNI = 1u << 11, AVXVNNI = 1u << 4;
   if (kernels == &edgegen_portable) return true;
-  unsigned eax, ebx, ecx, edx, fma, deeper, extended, vnni;
+  unsigned eax, ebx, ecx, edx, fma, deeper, extended, vnni, more;
   if (!__get_cpuid(1, &eax, &ebx, &fma, &edx)) return false;
-  if (!__get_cpuid_count(7, 0, &deeper, &extended, &vnni, &edx)) return false;
+  if (!__get_cpuid_count(7, 0, &deeper, &extended, &vnni, &more)) return false;
   unsigned saved = saved_registers(fma), with_avx512 = BMI2 | AVX512F | AVX512DQ | AVX512BW | AVX512VL;
 #if defined(__APPLE__)
   if (saved & 4) saved |= AVX512; /* macOS saves them from a thread's first use on, and only then says so */
 #endif
   if ((saved & AVX) != AVX || !(fma & FMA) || !(extended & AVX2)) return false;
-  if (kernels == &edgegen_avx512vnni)
-    return (saved & AVX512) == AVX512 && (extended & with_avx512) == with_avx512 && vnni & AVX512VNNI;
+  const bool avx512 = (saved & AVX512) == AVX512 && (extended & with_avx512) == with_avx512 && vnni & AVX512VNNI;
+  if (kernels == &edgegen_avx512vnni) return avx512;
+#if defined(WITH_TILES)
+  if (kernels == &edgegen_amx) return avx512 && has_tiles(more, saved);
+#endif
   if (kernels == &edgegen_avxvnni)
     return deeper >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && eax & AVXVNNI;
   return true;
@@ -105,13 +148,12 @@ static bool runs_here(size_t i) {
 const Kernels *edgegen_kernels(const char *name) {
   char value[16];
   const char *wanted = name ? name : wanted_name(value, sizeof value);
-  const Kernels *best = NULL;
-  for (size_t i = 0; i < COUNT; i++) {
-    if (!runs_here(i)) continue;
-    if (!best) best = ALL[i];
-    if (wanted && !strcmp(wanted, ALL[i]->name)) return ALL[i];
-  }
-  return name ? NULL : best;
+  for (size_t i = 0; wanted && i < COUNT; i++) /* only this one: AMX asks the system for more than an answer */
+    if (!strcmp(wanted, ALL[i]->name) && runs_here(i)) return ALL[i];
+  if (name) return NULL;
+  size_t best = 0;
+  while (!runs_here(best)) best++; /* portable C always does */
+  return ALL[best];
 }
 
 /* For programs that say what runs. */
@@ -130,6 +172,7 @@ static const struct {
   const GptqKernels *gptq;
 } COMPANIONS[] = {
 #if defined(__x86_64__)
+    {"amx", &edgegen_floats_avx512, &edgegen_attention_avx512, &edgegen_gptq_avx512},
     {"avx512", &edgegen_floats_avx512, &edgegen_attention_avx512, &edgegen_gptq_avx512},
     {"avxvnni", &edgegen_floats_avx2, &edgegen_attention_avxvnni, &edgegen_gptq_avx2},
     {"avx", &edgegen_floats_avx2, &edgegen_attention_avx2, &edgegen_gptq_avx2},

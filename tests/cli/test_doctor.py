@@ -16,6 +16,7 @@ from tests.runtime.system.recorded import Recorded, hybrid_x86, mac, pi_4, pi_5,
 
 CPU = ("CPUExecutionProvider",)
 PLAIN = OnnxRuntime("1.30.0", None, CPU, {"onnxruntime": "1.30.0"})
+AMX = "flags\t: avx2 fma avx512f avx512_vnni amx_int8\n"
 NO_LIBRARY = "stock (no library for this platform: edgegen_kernels.so is not there)"
 
 
@@ -41,6 +42,8 @@ class TestFindings:
             (pi_5("0x50005"), "dotprod", ["too little voltage, now", "throttled, now"]),
             (hybrid_x86(), "avxvnni", ["8 of 12 cores are efficiency cores"]),
             (windows(), "avxvnni", ["8 of 12 cores are efficiency cores"]),
+            (Recorded(files={"/proc/cpuinfo": AMX}), "avx512vnni", ["has AMX, and prompts run without it"]),
+            (Recorded(files={"/proc/cpuinfo": AMX}), "amx", []),
             (mac(), "i8mm", ["4 of 8 cores are efficiency cores"]),
             (Recorded(), NO_LIBRARY, ["edgegen's kernels are not there"]),
             (Recorded(), "stock (this processor has no AVX2 and FMA, …)", ["The processor has no AVX2 and FMA"]),

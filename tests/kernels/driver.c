@@ -5,7 +5,7 @@
  * do not depend on the processor. Compiled with sanitizers, any access beyond a tensor ends the program.
  *
  * Arguments: the number of threads, and a seed for random matrices in place of the cases below; or "name", which prints
- * the name of the kernels that run.
+ * the name of the kernels that run; or "parts" and the arguments of compare_parts.
  */
 #include "layers/fused_layers.h"
 #include "gptq/gptq.h"
@@ -638,8 +638,12 @@ static void run_random(uint64_t seed) {
   }
 }
 
+int compare_parts(const char *name, uint64_t seed, size_t matrices, size_t threads);
+
 int main(int count, char **words) {
   if (count > 1 && !strcmp(words[1], "name")) return puts(edgegen_kernels_name()) < 0;
+  if (count == 6 && !strcmp(words[1], "parts"))
+    return compare_parts(words[2], strtoull(words[3], NULL, 10), (size_t)atoi(words[4]), (size_t)atoi(words[5]));
   if (count > 1) threads = (size_t)atoi(words[1]);
   if (threads < 1 || threads > MOST_THREADS) return 2;
   set_table();

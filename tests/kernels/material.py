@@ -21,6 +21,7 @@ TINY = np.float32(1e-30)
 
 _ONNX_TYPES = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8, "uint16": TensorProto.BFLOAT16}
 _CPU_FLAGS = {
+    "amx": "amx_int8",
     "avx512vnni": "avx512_vnni",
     "avxvnni": "avx_vnni",
     "avx2": "avx2",

@@ -24,7 +24,7 @@ def instruction_sets() -> list[str]:
     """Return the instruction sets that this processor runs, by their names for EDGEGEN_ISA; an unknown name means the
     best there is."""
     cpu = set(_flags())
-    x86 = {"avx512vnni": "avx512_vnni", "avx2": "avx2"}
+    x86 = {"amx": "amx_int8", "avx512vnni": "avx512_vnni", "avx2": "avx2"}
     arm = {"i8mm": "i8mm", "dotprod": "asimddp", "neon": "asimd"}
     return [name for name, flag in {**x86, **arm}.items() if flag in cpu] + ["portable"]
 

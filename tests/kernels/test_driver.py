@@ -10,14 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels.material import instruction_sets
+from tests.kernels.material import instruction_sets, needs_library
 from tests.root import ROOT
 
 pytestmark = pytest.mark.slow  # compiling takes its time
 
-DRIVER = ROOT / "tests/kernels/driver.c"
+DRIVER = [ROOT / "tests/kernels/driver.c", ROOT / "tests/kernels/parts_of_matrices.c"]
 SOURCES = [path for path in sorted((ROOT / "kernels").rglob("*.c")) if path.name != "register.c"]
 FLAGS = ["-std=gnu11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'kernels'}"]
+EMULATE = "-DEDGEGEN_EMULATED_TILES"
+"""Tiles of AMX are memory of plain C (kernels/matmul/tiles.h); the vectors beside them stay AVX-512's."""
+EMULATES = "avx512vnni" in instruction_sets() and "amx" not in instruction_sets()
+HERE = [EMULATE] if EMULATES else []
+"""Flags of a driver for this machine."""
+ISAS = ["amx", *instruction_sets()] if EMULATES else instruction_sets()
+"""Instruction sets that such a driver runs."""
 # Optimizing what a sanitizer has added would take minutes.
 SANITIZERS = {
     "addresses and undefined behaviour": ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
@@ -32,6 +39,7 @@ X86 = {"Haswell": "avx2", "Haswell,-fma": "portable", "Haswell,-xsave": "portabl
 """The best kernels of a processor; without xsave the system cannot save AVX's registers."""
 CROSS_COMPILER = "aarch64-linux-gnu-gcc"
 RANDOM_MATRICES = 200
+PARTS, CHECKED_PARTS = 3000, 150
 MATRICES = 12 * (16 + 8) * 3
 LYING_MATRICES = 10
 OTHERS = {
@@ -56,7 +64,7 @@ def build(to: Path, flags: Sequence[str], compiler: str = "cc") -> Path:
     """The driver, compiled; the test is skipped where the compiler is missing."""
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no {compiler}")
-    files = [str(path) for path in (DRIVER, *SOURCES)]
+    files = [str(path) for path in (*DRIVER, *SOURCES)]
     subprocess.run([compiler, *FLAGS, *flags, *files, "-o", str(to), "-lm", "-pthread"], check=True)
     return to
 
@@ -81,7 +89,7 @@ def lines_of(command: Sequence[str | Path], isa: str, threads: int = 1, emulated
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The driver for this machine, without shared libraries, so that an emulator needs none."""
     static = ["-static"] if sys.platform == "linux" else []
-    return build(tmp_path_factory.mktemp("driver") / "driver", ["-O1", *static])
+    return build(tmp_path_factory.mktemp("driver") / "driver", ["-O1", *static, *HERE])
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +136,30 @@ def test_a_sanitizer_finds_nothing(name: str, expected: list[str], tmp_path: Pat
     empty.write_text("int main(void) { return 0; }")
     if subprocess.run(["cc", *SANITIZERS[name], str(empty), "-o", str(tmp_path / "empty")], check=False).returncode:
         pytest.skip("this compiler has no such sanitizer")
-    checked = build(tmp_path / "driver", SANITIZERS[name])
-    for isa in instruction_sets():
+    checked = build(tmp_path / "driver", [*SANITIZERS[name], *HERE])
+    for isa in ISAS:
         for threads in (1, 3) if name != "threads" else (3,):
             assert lines_of([checked], isa, threads) == expected, isa
+        assert output_of([checked], "", "parts", isa, "9", str(CHECKED_PARTS), "3") == [isa]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_parts_of_random_matrices_have_the_bits_of_portable_c(isa: str, program: Path) -> None:
+    for seed, threads in (("1", "1"), ("2", "3")):
+        assert output_of([program], "", "parts", isa, seed, str(PARTS), threads) == [isa]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_operators_have_the_bits_of_portable_c(isa: str, program: Path, expected: list[str]) -> None:
+    assert lines_of([program], isa) == expected
+    assert output_of([program], isa, "name") == [isa]
+
+
+@pytest.mark.skipif(not EMULATES, reason="there are tiles here, or no vectors beside which they could be emulated")
+def test_only_tests_emulate_tiles(program: Path) -> None:
+    words = b"emulated tiles"  # what they print before they end a program
+    assert words in program.read_bytes()
+    assert words not in needs_library().read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +222,7 @@ def test_a_processor_without_avx512_computes_the_same_bits(expected: list[str], 
     emulator = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
     if emulator is None:
         pytest.skip("there is no qemu-x86_64")
-    for isa in ("", "avx2", "avx512vnni"):  # the last it does not have: the best it has runs
+    for isa in ("", "avx2", "avx512vnni", "amx"):  # the last two it does not have: the best it has runs
         assert lines_of([emulator, program], isa, emulated="Haswell") == expected, isa
     for processor, name in X86.items():
         assert output_of([emulator, program], "", "name", emulated=processor) == [name], processor
