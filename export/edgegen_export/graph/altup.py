@@ -8,12 +8,12 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, s streams.
 import numpy as np
 
 from edgegen_export.architecture.components.altup import AltUp
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.layer_graph import BlockGraph, LayerGraph, ModelGraph
+from edgegen_export.graph.per_layer import of_part
 from edgegen_export.graph.reductions import mean_square, small_linear
+from edgegen_export.graph.stream import Stream, added
 
 _LEAST = 1e-5
 """The least mean square of what is brought to another magnitude."""
@@ -22,22 +22,24 @@ Streams = tuple[Value, ...]
 """All streams in their order, each [b, t, d]."""
 
 
-def first_streams(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, x: Value) -> Streams:
+def first_streams(model: ModelGraph, altup: AltUp, x: Value) -> Streams:
     """The streams that the token embedding x [b, t, d] begins."""
-    others, size = altup.streams - 1, config.hidden_size
-    made = g.op.Reshape(linear(g, params.matrix(*altup.first), x), g.axes(0, 0, others, size))
+    g, others, size = model.g, altup.streams - 1, model.config.hidden_size
+    made = g.op.Reshape(model.linear(x, *altup.first), g.axes(0, 0, others, size))
     wanted = g.op.Unsqueeze(_magnitude(g, x, size), g.axes(2))
     flat = g.op.Reshape(_with_magnitude(g, made, wanted, size), g.axes(0, 0, others * size))
     return (x, *g.parts(flat, others))
 
 
-def merged(g: GraphBuilder, params: Parameters, config: DecoderConfig, altup: AltUp, streams: Streams) -> Value:
+def merged(model: ModelGraph, altup: AltUp, stream: Stream) -> Value:
     """Return the last layer's streams merged into one, [b, t, d]."""
-    first, *others = streams
-    wanted = _magnitude(g, first, config.hidden_size)
-    made = [linear(g, params.matrix(name), x) for name, x in zip(altup.last, others, strict=True)]
-    even = [_with_magnitude(g, x, wanted, config.hidden_size) for x in made]
-    return g.op.Mul(g.op.Sum(first, *even), g.constant(np.array(1 / altup.streams, np.float32)))
+    g, size = model.g, model.config.hidden_size
+    with g.scope("altup"):
+        first = added(g, stream)
+        wanted = _magnitude(g, first, size)
+        made = [model.linear(x, name) for name, x in zip(altup.last, stream.others, strict=True)]
+        even = [_with_magnitude(g, x, wanted, size) for x in made]
+        return g.op.Mul(g.op.Sum(first, *even), g.constant(np.array(1 / altup.streams, np.float32)))
 
 
 def predicted(layer: LayerGraph, altup: AltUp, streams: Streams) -> Streams:
@@ -61,6 +63,22 @@ def corrected(layer: LayerGraph, altup: AltUp, streams: Streams, made: Value) ->
     of_each = g.parts(coefficients, count)
     news = g.op.Sub(made, streams[altup.active])
     return tuple(g.op.Add(x, g.op.Mul(news, each)) for x, each in zip(streams, of_each, strict=True))
+
+
+def over_streams(altup: AltUp, block: BlockGraph, layer: LayerGraph, stream: Stream) -> Stream:
+    """All streams after a layer, which is computed of one of them."""
+    g = layer.g
+    with g.scope(layer.name), g.scope("altup"):
+        streams = predicted(layer, altup, (added(g, stream), *stream.others))
+    output = added(g, block(layer, Stream(streams[altup.active])))
+    with g.scope(layer.name), g.scope("altup"):
+        first, *others = streams = corrected(layer, altup, streams, output)
+        if per_layer := layer.parts.extra(PerLayerEmbedding):
+            x = streams[altup.active]
+            x = g.op.Mul(x, layer.weight("altup.scale.weight")) if altup.scaled else x
+            part = of_part(layer, per_layer, x)
+            others = [g.op.Add(each, part) for each in others]
+    return Stream(first, others=tuple(others))
 
 
 def _coefficients(layer: LayerGraph, altup: AltUp, x: Value, name: str, rows: int) -> Value:

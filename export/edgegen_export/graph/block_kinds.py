@@ -3,21 +3,18 @@
 In the formulas ``attn`` is attention, the mixer of a layer that has one in its place, or the sum of both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.laurel import Laurel
-from edgegen_export.architecture.components.per_layer import LayerScale, PerLayerEmbedding
 from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV
 from edgegen_export.architecture.config import Block
 from edgegen_export.graph.block_residual import over_blocks
 from edgegen_export.graph.builder import Value
-from edgegen_export.graph.layer_graph import LayerGraph
+from edgegen_export.graph.layer_graph import BlockGraph, LayerGraph
 from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.per_layer import of_part
 from edgegen_export.graph.stream import Stream, added, both_added, sublayer_output
 from edgegen_export.graph.sublayers import attend, mix, mix_or_attend, over_tokens, think
 
@@ -32,22 +29,15 @@ def _sequential(layer: LayerGraph, stream: Stream) -> Stream:
 
 
 def _sandwich(layer: LayerGraph, stream: Stream) -> Stream:
-    """``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, then what the layer makes of an embedding of its own, then
-    ``x *= scale``, where there are such; with a learned residual after attention."""
-    g, parts = layer.g, layer.parts
+    """``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, with a learned residual after attention in some models."""
     x, residual = layer.norm(stream, "attn_norm")
     attended = layer.post_norm(mix_or_attend(layer, x), "attn_post_norm")
     stream = Stream(residual, attended)
-    if parts.extra(Laurel):
-        with g.scope("laurel"):
+    if layer.parts.extra(Laurel):
+        with layer.g.scope("laurel"):
             stream = Stream(with_laurel(layer, x, residual, attended))
     x, residual = layer.norm(stream, "mlp_norm")
-    stream = Stream(residual, layer.post_norm(think(layer, x, residual), "mlp_post_norm"))
-    if (per_layer := parts.extra(PerLayerEmbedding)) and not parts.extra(AltUp):
-        with g.scope("per_layer"):
-            x = added(g, stream)
-            stream = Stream(g.op.Add(x, of_part(layer, per_layer, x)))
-    return Stream(g.op.Mul(added(g, stream), layer.weight("scale"))) if parts.extra(LayerScale) else stream
+    return Stream(residual, layer.post_norm(think(layer, x, residual), "mlp_post_norm"))
 
 
 def _post_norm(layer: LayerGraph, stream: Stream) -> Stream:
@@ -117,7 +107,7 @@ def _shared_before_mixer(layer: LayerGraph, stream: Stream) -> Stream:
     return replace(mix(layer, layer.normalized(x, "norm")), residual=residual)
 
 
-BLOCKS: Mapping[Block, Callable[[LayerGraph, Stream], Stream]] = {
+BLOCKS: Mapping[Block, BlockGraph] = {
     "sequential": _sequential,
     "sandwich": _sandwich,
     "post_norm": _post_norm,
@@ -131,7 +121,6 @@ BLOCKS: Mapping[Block, Callable[[LayerGraph, Stream], Stream]] = {
     "over_blocks": over_blocks,
     "over_blocks_apart": over_blocks,
 }
-"""The stream after a layer, of that before it."""
 
 
 def with_laurel(layer: LayerGraph, x: Value, residual: Value, attended: Value) -> Value:

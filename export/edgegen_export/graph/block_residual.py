@@ -19,11 +19,11 @@ from edgegen_export.architecture.components.block_residual import (
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.pass_start import HEARERS, MESSAGE_QUERIES, PassMessages
 from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV
-from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
-from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.layer_graph import LayerGraph
+from edgegen_export.architecture.config import LAYER_NORMS
+from edgegen_export.graph.builder import Value
+from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import FloatMatrix, Parameters
+from edgegen_export.graph.parameters import FloatMatrix
 from edgegen_export.graph.stream import Stream, added, norm_operator, sublayer_output
 from edgegen_export.graph.sublayers import mix_or_attend, over_tokens, think
 
@@ -34,25 +34,25 @@ _EVEN = Norm("rms", 1e-6, weight=False)
 def over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
     """Sums within blocks of layers, over all of which sublayers attend; queries, keys and values have one norm, or,
     ``over_blocks_apart``, one each. The kept streams follow that after the layer."""
-    g, config, parts = layer.g, layer.config, layer.parts
+    g, parts = layer.g, layer.parts
     block, messages = parts.extra(BlockResidual), parts.extra(PassMessages)
     assert block, "a layer of such a block has it"
     x, kept = added(g, stream), stream.others[: block.kept]
     if messages and messages.start is not None:
-        x, kept = kept[messages.start], (*kept, _even(g, config, x))
-    even = _even(g, config, x)
+        x, kept = kept[messages.start], (*kept, _even(layer, x))
+    even = _even(layer, x)
     taken = (x,)
     if block.queries:
         with g.scope("taken"):
-            taken = _attended_in(layer, ATTENTION_QUERIES, block.queries, (*(kept[k] for k in block.blocks), even))
+            taken = _attended(layer, ATTENTION_QUERIES, block.queries, (*(kept[k] for k in block.blocks), even))
     heard = dict[str, Value]()
     if messages and messages.heard:
         with g.scope("heard"):
-            of_hearers = _attended_in(layer, MESSAGE_QUERIES, len(HEARERS), [kept[k] for k in messages.heard])
+            of_hearers = _attended(layer, MESSAGE_QUERIES, len(HEARERS), [kept[k] for k in messages.heard])
             heard |= zip(HEARERS, of_hearers, strict=True)
             taken = taken if taken[1:] else taken * 3
             taken = tuple(_with_message(layer, to, x, heard[to]) for to, x in zip("qkv", taken, strict=True))
-    *norms, mlp_norm = LAYER_NORMS[config.block_of(layer.index)]
+    *norms, mlp_norm = LAYER_NORMS[layer.config.block_of(layer.index)]
     taken = taken * len(norms) if len(norms) > len(taken) else taken
     norms = norms * len(taken) if len(taken) > len(norms) else norms
     inputs = [layer.normalized(each, module) for each, module in zip(taken, norms, strict=True)]
@@ -62,8 +62,8 @@ def over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
     elif block.begins == len(kept):
         kept = (*kept, even, *([x] if messages and messages.keeps else []))
     with g.scope("thought"):
-        seen = (*(kept[k] for k in block.blocks_behind), _even(g, config, attended))
-        (y,) = _attended_in(layer, MLP_QUERY, 1, seen)
+        seen = (*(kept[k] for k in block.blocks_behind), _even(layer, attended))
+        (y,) = _attended(layer, MLP_QUERY, 1, seen)
     if heard:
         with g.scope("heard"):
             y = _with_message(layer, "mlp", y, heard["mlp"])
@@ -71,23 +71,23 @@ def over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
     return Stream(attended, sublayer_output(g, over_tokens(layer, think(layer, y, y), MLP_CONV)), others=kept)
 
 
-def final_sum(g: GraphBuilder, params: Parameters, config: DecoderConfig, own: BlockResidual, stream: Stream) -> Value:
-    """Return the input of the final norm; ``own``: the last layer's."""
-    seen = (*(stream.others[k] for k in own.blocks_behind), _even(g, config, added(g, stream)))
-    return _attended(g, params, f"{FINAL_QUERY}.weight", 1, config.hidden_size, seen)[0]
+def final_sum(model: ModelGraph, block: BlockResidual, stream: Stream) -> Value:
+    """Return the input of the final norm; ``block``: the last layer's."""
+    with model.g.scope("taken"):
+        seen = (*(stream.others[k] for k in block.blocks_behind), _even(model, added(model.g, stream)))
+        return _attended(model, f"{FINAL_QUERY}.weight", 1, seen)[0]
 
 
-def _even(g: GraphBuilder, config: DecoderConfig, x: Value, norm: Norm = _EVEN) -> Value:
-    return norm_operator(g, norm, x, g.constant(np.ones(config.hidden_size, np.float32)))
+def _even(model: ModelGraph, x: Value, norm: Norm = _EVEN) -> Value:
+    return norm_operator(model.g, norm, x, model.g.constant(np.ones(model.config.hidden_size, np.float32)))
 
 
-def _attended(
-    g: GraphBuilder, params: Parameters, queries: str, count: int, hidden: int, seen: Sequence[Value]
-) -> tuple[Value, ...]:
+def _attended(model: ModelGraph, queries: str, count: int, seen: Sequence[Value]) -> tuple[Value, ...]:
     """Return for each of the ``queries`` [q, d] the mean of what is ``seen``, all [b, t, d], by its attention."""
+    g = model.g
     if len(seen) == 1:
         return (seen[0],) * count
-    matrix = FloatMatrix(params.vector(queries), count, hidden)
+    matrix = FloatMatrix(model.params.vector(f"{model.prefix}{queries}"), count, model.config.hidden_size)
     scores = g.op.Concat(*(g.op.Unsqueeze(linear(g, matrix, each), g.axes(3)) for each in seen), axis=3)
     shares = g.parts(g.op.Softmax(scores, axis=3), len(seen), axis=3)
     if count == 1:
@@ -98,16 +98,11 @@ def _attended(
     return tuple(g.op.Squeeze(each, g.axes(2)) for each in found)
 
 
-def _attended_in(layer: LayerGraph, queries: str, count: int, seen: Sequence[Value]) -> tuple[Value, ...]:
-    """Return the mean that each of a layer's ``queries`` attends to."""
-    return _attended(layer.g, layer.params, f"{layer.name}.{queries}", count, layer.config.hidden_size, seen)
-
-
 def _with_message(layer: LayerGraph, hearer: str, x: Value, message: Value) -> Value:
     """x with the message, both [b, t, d]."""
-    g, config, module = layer.g, layer.config, f"messages.{hearer}"
-    plain = Norm(config.norm.kind, config.norm.eps, weight=False)
-    both = g.op.Concat(_even(g, config, x, plain), _even(g, config, message, plain), axis=2)
+    g, norm, module = layer.g, layer.config.norm, f"messages.{hearer}"
+    plain = Norm(norm.kind, norm.eps, weight=False)
+    both = g.op.Concat(_even(layer, x, plain), _even(layer, message, plain), axis=2)
     low = layer.linear(both, f"{module}.down")
     opening = g.op.Tanh(layer.linear(low, f"{module}.forget", f"{module}.gain"))
     forget, gain = g.parts(opening, 2)

@@ -3,127 +3,104 @@
 Shapes: b rows (batch), t new tokens per row, d hidden size, e width of the embedding, v vocabulary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from edgegen.bundle.manifest import KVSpec
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.block_residual import BlockResidual
+from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.pass_start import PassStart
-from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
+from edgegen_export.architecture.components.per_layer import LayerScale, PerLayerEmbedding
 from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.graph.activations import softcap
-from edgegen_export.graph.altup import corrected, first_streams, merged, predicted
+from edgegen_export.graph.altup import first_streams, merged, over_streams
 from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.block_kinds import BLOCKS
 from edgegen_export.graph.block_residual import final_sum
-from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.layer_graph import LayerGraph
+from edgegen_export.graph.builder import Value
+from edgegen_export.graph.layer_graph import BlockGraph, LayerGraph, ModelGraph
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.per_layer import of_part
+from edgegen_export.graph.per_layer import with_embedding, with_scale
 from edgegen_export.graph.renamed import RenamedParameters
-from edgegen_export.graph.step_inputs import StepInputs
-from edgegen_export.graph.stream import Stream, added, norm, normalized
+from edgegen_export.graph.stream import Stream, added
 
 
-def embedding(g: GraphBuilder, params: Parameters, config: DecoderConfig, ids: Value, positions: Value) -> Stream:
+def embedding(model: ModelGraph, ids: Value, positions: Value) -> Stream:
     """Token embedding, projected and normalized where the model does so, plus learned positions; both int64 [b, t].
     Where there are several residual streams, all of them."""
+    g, params, config = model.g, model.params, model.config
     x = rows(g, params.matrix("embed"), ids)
     if config.embedding_size not in (None, config.hidden_size):
-        x = linear(g, params.matrix("embed_in"), x)
+        x = model.linear(x, "embed_in")
     if config.embedding_norm:
-        x = normalized(g, params, config.norm, x, "embed_norm")
+        x = model.normalized(x, "embed_norm")
     if config.learned_positions:
         return Stream(x, rows(g, params.matrix("positions"), positions))
     if altup := config.first(AltUp):
         with g.scope("altup"):
-            x, *others = first_streams(g, params, config, altup, x)
+            x, *others = first_streams(model, altup, x)
         return Stream(x, others=tuple(others))
     return Stream(x)
 
 
-def decoder_block(
-    g: GraphBuilder,
-    params: Parameters,
-    config: DecoderConfig,
-    layer: int,
-    stream: Stream,
-    kv: KVSpec,
-    step: StepInputs,
-) -> Stream:
-    """A decoder layer: its kind of block, between prediction and correction where there are several residual streams;
-    and before it what a further pass over layers starts from."""
-    built = LayerGraph(g, of_layer(params, config, layer), config, layer, kv, step, stream.others)
-    altup = built.parts.extra(AltUp)
-    if start := built.parts.extra(PassStart):
-        with g.scope(built.name), g.scope("start"):
-            stream = started(built, start, stream)
-            built = replace(built, others=stream.others)
-    if altup:
-        return _over_streams(built, altup, stream)
-    result = _block(built, stream)
-    return result if result.others else replace(result, others=stream.others)
-
-
-def _over_streams(layer: LayerGraph, altup: AltUp, stream: Stream) -> Stream:
-    """All streams after a layer, which is computed of one of them."""
-    g = layer.g
-    with g.scope(layer.name), g.scope("altup"):
-        streams = predicted(layer, altup, (added(g, stream), *stream.others))
-    output = added(g, _block(layer, Stream(streams[altup.active])))
-    with g.scope(layer.name), g.scope("altup"):
-        first, *others = streams = corrected(layer, altup, streams, output)
-        if per_layer := layer.parts.extra(PerLayerEmbedding):
-            x = streams[altup.active]
-            x = g.op.Mul(x, layer.weight("altup.scale.weight")) if altup.scaled else x
-            part = of_part(layer, per_layer, x)
-            others = [g.op.Add(each, part) for each in others]
-    return Stream(first, others=tuple(others))
+def decoder_block(layer: LayerGraph, stream: Stream) -> Stream:
+    """A decoder layer: its kind of block, with what its extras do before it and after it."""
+    layer = replace(layer, params=of_layer(layer.params, layer.config, layer.index), others=stream.others)
+    block: BlockGraph = _block
+    for kind, around in AROUND.items():
+        if extra := layer.parts.extra(kind):
+            block = partial(around, extra, block)
+    return block(layer, stream)
 
 
 def _block(layer: LayerGraph, stream: Stream) -> Stream:
     with layer.g.scope(layer.name):
-        return BLOCKS[layer.config.block_of(layer.index)](layer, stream)
+        result = BLOCKS[layer.config.block_of(layer.index)](layer, stream)
+    return result if result.others else replace(result, others=stream.others)
 
 
-def final_hidden(g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream) -> Value:
+def final_hidden(model: ModelGraph, stream: Stream) -> Value:
     """The stream after the last layer, or all of them together, normalized: [b, t, d]."""
-    if altup := config.first(AltUp):
-        with g.scope("altup"):
-            stream = Stream(merged(g, params, config, altup, (added(g, stream), *stream.others)))
-    if blocks := config.layers[-1].extra(BlockResidual):
-        with g.scope("taken"):
-            stream = Stream(final_sum(g, params, config, blocks, stream))
-    return norm(g, params, config, stream, "final_norm")[0] if config.final_norm else added(g, stream)
+    for kind, merge in LAST.items():
+        if extra := model.config.layers[-1].extra(kind):
+            stream = Stream(merge(model, extra, stream))
+    return model.norm(stream, "final_norm")[0] if model.config.final_norm else added(model.g, stream)
 
 
-def projected(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value) -> Value:
+def projected(model: ModelGraph, hidden: Value) -> Value:
     """hidden [b, t, d] in the embedding's width, [b, t, e]."""
-    if config.embedding_size in (None, config.hidden_size):
-        return hidden
-    return linear(g, params.matrix("head_in"), hidden)
+    unlike = model.config.embedding_size not in (None, model.config.hidden_size)
+    return model.linear(hidden, "head_in") if unlike else hidden
 
 
-def head(g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value) -> Value:
+def head(model: ModelGraph, hidden: Value) -> Value:
     """The logits [b, t, v] of hidden [b, t, e]."""
+    g, params, config = model.g, model.params, model.config
     logits = linear(g, params.matrix("embed" if config.tied_head else "head"), hidden, params.bias("head"))
     return softcap(g, config.logit_softcap, logits) if config.logit_softcap else logits
 
 
-def started(layer: LayerGraph, start: PassStart, stream: Stream) -> Stream:
+def from_start(start: PassStart, block: BlockGraph, layer: LayerGraph, stream: Stream) -> Stream:
+    """The streams after the first layer of a pass over layers."""
+    with layer.g.scope(layer.name), layer.g.scope("start"):
+        stream = _started(ModelGraph(layer.g, layer.params, layer.config), start, stream)
+    return block(replace(layer, others=stream.others), stream)
+
+
+def _started(model: ModelGraph, start: PassStart, stream: Stream) -> Stream:
     """The residual streams, each [b, t, d], that the first layer of the pass takes."""
-    g, params = layer.g, layer.params
-    x = norm(g, params, layer.config, stream, "pass_norm")[0] if start.normed else added(g, stream)
+    g = model.g
+    x = model.norm(stream, "pass_norm")[0] if start.normed else added(g, stream)
     match start.second:
         case None:
             return Stream(x, others=stream.others)
         case "copy":
             return Stream(x, others=(x,))
         case "begins":
-            offset = g.weight(params.vector("pass_offset.weight")) if start.offset else x
+            offset = model.weight("pass_offset.weight") if start.offset else x
             return Stream(g.op.Add(x, offset), others=(x,))
         case "stays":
             return Stream(x, stream.others[0], others=stream.others)
@@ -155,3 +132,15 @@ def _stored_name(layer: str, stored: str, own: frozenset[str], name: str) -> str
     a KV cache, and scales, of its own."""
     inside, module = name.removeprefix(layer), name.removesuffix(".weight")
     return name if own & {name, module} or inside == name else f"{stored}{inside}"
+
+
+AROUND: dict[type[Component], Callable[[Any, BlockGraph, LayerGraph, Stream], Stream]] = {
+    PerLayerEmbedding: with_embedding,
+    LayerScale: with_scale,
+    AltUp: over_streams,
+    PassStart: from_start,
+}
+"""What extras do around the block of their layer, the innermost first."""
+
+LAST: dict[type[Component], Callable[[ModelGraph, Any, Stream], Value]] = {AltUp: merged, BlockResidual: final_sum}
+"""What extras of the last layer make of the streams after it, for the final norm."""

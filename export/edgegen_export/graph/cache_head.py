@@ -13,12 +13,13 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.decoder import HIDDEN_STATES, pick, rotary_tables, step_inputs
+from edgegen_export.graph.decoder import HIDDEN_STATES, rotary_tables, step_inputs
 from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, MODULE
-from edgegen_export.graph.matrices import linear, rows
+from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
+from edgegen_export.graph.matrices import rows
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.renamed import RenamedParameters
-from edgegen_export.graph.stream import Stream, added
+from edgegen_export.graph.stream import Stream, added, pick
 
 _UNSEEN = np.float32(-1e9)
 """Added to a score, it leaves nothing of the weight."""
@@ -41,6 +42,7 @@ def build_cache_head(
     """
     names = GraphContract()
     g, of_head = GraphBuilder(MODULE), RenamedParameters(params, cache_head_name(config))
+    graph = ModelGraph(g, of_head, config)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
     previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", own.backbone])
     step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
@@ -51,20 +53,16 @@ def build_cache_head(
         kept = {layer: (_zeros(g, ids, width),) * 2 for layer, width in widths.items()}
     step = replace(step, unseen=unseen, kept=kept)
     with g.scope("embed"):
-        token = added(g, embedding(g, params, model, ids, step.positions))
-        x = linear(g, of_head.matrix("draft_in"), g.op.Concat(token, previous, axis=2))
-    stream = Stream(x)
+        token = added(g, embedding(ModelGraph(g, params, model), ids, step.positions))
+        stream = Stream(graph.linear(g.op.Concat(token, previous, axis=2), "draft_in"))
     for layer in range(config.num_layers):
-        stream = decoder_block(g, of_head, config, layer, stream, kv, step)
+        stream = decoder_block(LayerGraph(g, of_head, config, layer, kv, step), stream)
     with g.scope("head"):
-        final = final_hidden(g, of_head, config, stream)
-        result = linear(g, of_head.matrix("draft_out"), final)
+        final = final_hidden(graph, stream)
+        result = graph.linear(final, "draft_out")
         g.output(HIDDEN_STATES, result, "float32", ["batch", "tokens", own.backbone])
         wanted = pick(g, final, g.input(names.logits_indices, "int64", ["batch", "wanted"]))
-        if ordering is None:
-            logits = head(g, of_head, config, wanted)
-        else:
-            logits = _chosen_logits(g, of_head, config, own, wanted, ordering)
+        logits = head(graph, wanted) if ordering is None else _chosen_logits(graph, own.chosen, wanted, ordering)
     g.output(names.logits, logits, "float32", ["batch", "wanted", config.vocab_size])
     return g
 
@@ -130,21 +128,15 @@ def _zeros(g: GraphBuilder, ids: Value, width: int) -> Value:
     return g.op.Expand(g.constant(np.zeros(1, np.float32)), g.op.Concat(g.op.Shape(ids), g.axes(width), axis=0))
 
 
-def _chosen_logits(
-    g: GraphBuilder,
-    of_head: Parameters,
-    config: DecoderConfig,
-    own: AssistantInput,
-    hidden: Value,
-    ordering: NDArray[np.int32],
-) -> Value:
-    """The logits [b, n, v] of hidden [b, n, d]: of the clusters whose centroids are nearest, the others' being -inf.
-    The rows of the head are looked up for them alone."""
-    near = linear(g, of_head.matrix("centroids"), hidden)
-    _, clusters = g.node("TopK", [near, g.axes(own.chosen)], 2, attributes={"axis": -1})
+def _chosen_logits(graph: ModelGraph, chosen: int, hidden: Value, ordering: NDArray[np.int32]) -> Value:
+    """The logits [b, n, v] of hidden [b, n, d]: of the ``chosen`` clusters whose centroids are nearest, the others'
+    being -inf. The rows of the head are looked up for them alone."""
+    g, config = graph.g, graph.config
+    near = graph.linear(hidden, "centroids")
+    _, clusters = g.node("TopK", [near, g.axes(chosen)], 2, attributes={"axis": -1})
     found = g.op.Gather(g.constant(ordering, "ids of clusters"), clusters, axis=0)
-    found = g.op.Cast(g.op.Reshape(found, g.axes(0, 0, ordering.shape[1] * own.chosen)), to=TensorProto.INT64)
-    table = rows(g, of_head.matrix("embed" if config.tied_head else "head"), g.op.Reshape(found, g.axes(0, -1)))
+    found = g.op.Cast(g.op.Reshape(found, g.axes(0, 0, ordering.shape[1] * chosen)), to=TensorProto.INT64)
+    table = rows(g, graph.params.matrix("embed" if config.tied_head else "head"), g.op.Reshape(found, g.axes(0, -1)))
     shape = g.op.Concat(g.op.Shape(found), g.axes(config.hidden_size), axis=0)
     logits = g.op.MatMul(g.op.Reshape(table, shape), g.op.Unsqueeze(hidden, g.axes(-1)))
     logits = g.op.Squeeze(logits, g.axes(-1))

@@ -18,17 +18,16 @@ from edgegen.bundle.manifest import (
     SharedLayer,
 )
 from edgegen_export.architecture.components.attention import QueryScale
-from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.kept_state import past_name
-from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.parameters import Parameters
-from edgegen_export.graph.per_layer import per_layer_inputs, table_rows
+from edgegen_export.graph.per_layer import of_layers, per_layer_inputs, table_rows
 from edgegen_export.graph.step_inputs import CacheLengths, StepInputs, alibi_bias, distances, query_scale
-from edgegen_export.graph.stream import Stream, added
+from edgegen_export.graph.stream import Stream, added, pick
 
 HIDDEN_STATES = "hidden_states"
 """The output of the hidden states."""
@@ -150,21 +149,19 @@ def _build(
     of_wanted: bool = False,
     fused: tuple[Sequence[int], str] | None = None,
 ) -> GraphBuilder:
-    names = GraphContract()
-    g = GraphBuilder(phase)
+    names, g = GraphContract(), GraphBuilder(phase)
+    model = ModelGraph(g, params, config)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
     step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
 
     with g.scope("embed"):
-        stream = embedding(g, params, config, ids, step.positions)
-    parts = NONE
-    if own := config.first(PerLayerEmbedding):
-        with g.scope("per_layer"):
-            parts = per_layer_inputs(g, params, config, own, table_rows(g, config, own, ids), added(g, stream))
+        stream = embedding(model, ids, step.positions)
+    with g.scope("per_layer"):
+        parts = per_layer_inputs(model, table_rows(model, ids), stream)
     of_all = hidden is not None and not of_wanted
     skips = phase == "prefill" and not of_all and fused is None and not with_states
     early = config.cached_until if skips and not config.alibi else config.num_layers
-    step = replace(step, per_layer=_split(g, config, parts, 0, early))
+    step = replace(step, per_layer=of_layers(model, parts, 0, early))
     before = dict[int, Value]()
     for layer in range(config.num_layers):
         if fused and layer in fused[0]:
@@ -175,46 +172,30 @@ def _build(
                 others = tuple(pick(g, x, wanted) for x in stream.others)
                 stream = Stream(pick(g, added(g, stream), wanted), others=others)
                 step = _picked(g, step, wanted)
-                step = replace(step, per_layer=_split(g, config, parts, early, config.num_layers, wanted))
-        stream = decoder_block(g, params, config, layer, stream, kv, step)
+                step = replace(step, per_layer=of_layers(model, parts, early, config.num_layers, wanted))
+        stream = decoder_block(LayerGraph(g, params, config, layer, kv, step), stream)
         if with_states:
             state = g.op.Identity(added(g, stream))
             g.output(state_name(layer), state, "float32", ["batch", "tokens", config.hidden_size])
     if fused:
         with g.scope("draft"):
-            states = linear(g, params.matrix(fused[1]), g.op.Concat(*(before[i] for i in fused[0]), axis=2))
+            states = model.linear(g.op.Concat(*(before[i] for i in fused[0]), axis=2), fused[1])
             g.output(DRAFT_STATES, states, "float32", ["batch", "tokens", config.hidden_size])
     with g.scope("head"):
-        final = final_hidden(g, params, config, stream)
+        final = final_hidden(model, stream)
         if of_all:
-            final = projected(g, params, config, final)
-            final = _hidden_output(g, params, config, final, HIDDEN_STATES, scaled=hidden == "scaled")
+            final = projected(model, final)
+            final = _hidden_output(model, final, HIDDEN_STATES, scaled=hidden == "scaled")
         if phase == "prefill" and early == config.num_layers:
             final = pick(g, final, g.input(names.logits_indices, "int64", ["batch", "wanted"]))
         if not of_all:  # after the choice of positions, of which there are fewer
-            final = projected(g, params, config, final)
+            final = projected(model, final)
         if of_wanted:
-            final = _hidden_output(g, params, config, final, WANTED_STATES, scaled=hidden == "scaled")
-        logits = head(g, params, config, final)
+            final = _hidden_output(model, final, WANTED_STATES, scaled=hidden == "scaled")
+        logits = head(model, final)
     tokens = "wanted" if phase == "prefill" else "tokens"
     g.output(names.logits, logits, "float32", ["batch", tokens, config.vocab_size])
     return g
-
-
-def _split(
-    g: GraphBuilder, config: DecoderConfig, parts: Value, first: int, last: int, wanted: Value = NONE
-) -> dict[int, Value]:
-    """Return the inputs of layers ``first`` to ``last`` from their own embeddings, of the ``wanted`` tokens."""
-    own = config.first(PerLayerEmbedding)
-    if own is None or first == last:
-        return {}
-    width = own.width
-    with g.scope("per_layer"):
-        if last - first < config.num_layers:
-            parts = g.op.Slice(parts, g.axes(first * width), g.axes(last * width), g.axes(2))
-        parts = pick(g, parts, wanted) if wanted else parts
-        split = g.parts(parts, last - first)
-    return dict(zip(range(first, last), split, strict=True))
 
 
 def _picked(g: GraphBuilder, step: StepInputs, wanted: Value) -> StepInputs:
@@ -224,11 +205,10 @@ def _picked(g: GraphBuilder, step: StepInputs, wanted: Value) -> StepInputs:
     return replace(step, positions=pick(g, step.positions, wanted), kept=kept, query_scales=scales)
 
 
-def _hidden_output(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, name: str, *, scaled: bool
-) -> Value:
+def _hidden_output(model: ModelGraph, hidden: Value, name: str, *, scaled: bool) -> Value:
     """Declare the output ``name`` of ``hidden`` [b, t, e]; returns what the head is to take."""
-    result = g.op.Mul(hidden, g.weight(params.vector(HIDDEN_SCALE))) if scaled else hidden
+    g, config = model.g, model.config
+    result = g.op.Mul(hidden, model.weight(HIDDEN_SCALE)) if scaled else hidden
     tokens = "wanted" if name == WANTED_STATES else "tokens"
     g.output(name, result, "float32", ["batch", tokens, config.embedding_size or config.hidden_size])
     return hidden if scaled else Value(name)
@@ -273,8 +253,3 @@ def step_inputs(
             with g.scope("distances"):
                 apart[name, extent] = distances(g, ids, lengths[name], extent)
     return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scales, distances=apart)
-
-
-def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
-    """Selected positions of each row: hidden [b, t, d], indices [b, n] → [b, n, d]."""
-    return g.op.GatherND(hidden, g.op.Unsqueeze(indices, g.axes(2)), batch_dims=1)

@@ -11,12 +11,12 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.activations import softcap
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, pick, rotary_tables, step_inputs
-from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, rotary_tables, step_inputs
+from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.renamed import RenamedParameters
 from edgegen_export.graph.step_inputs import StepInputs
-from edgegen_export.graph.stream import Stream, added, normalized
+from edgegen_export.graph.stream import Stream, added, pick
 
 MODULE = "mtp"
 """Prefix of the names of the head's tensors."""
@@ -46,24 +46,23 @@ def build_draft_head(
     """
     names = GraphContract()
     g, of_head = GraphBuilder(MODULE), RenamedParameters(params, stored_name)
-    taken = head_inputs(g, of_head, config, kv, "draft_embed_norm")
+    model = ModelGraph(g, of_head, config)
+    taken = head_inputs(model, kv, "draft_embed_norm")
     step, both = taken.step, (taken.normed, taken.token) if own.hidden_first else (taken.token, taken.normed)
     with g.scope("embed"):
-        x = linear(g, of_head.matrix("draft_in"), g.op.Concat(*both, axis=2))
-    stream = Stream(x)
+        stream = Stream(model.linear(g.op.Concat(*both, axis=2), "draft_in"))
     for layer in range(config.num_layers):
-        stream = decoder_block(g, of_head, config, layer, stream, kv, step)
+        stream = decoder_block(LayerGraph(g, of_head, config, layer, kv, step), stream)
     with g.scope("head"):
         if not own.normed_output:
             stream = Stream(added(g, stream))
-        final = final_hidden(g, of_head, config, stream)
+        final = final_hidden(model, stream)
         result = final if own.normed_output else stream.residual
-        result = g.op.Mul(result, g.weight(of_head.vector(HIDDEN_SCALE))) if scaled else g.op.Identity(result)
+        result = g.op.Mul(result, model.weight(HIDDEN_SCALE)) if scaled else g.op.Identity(result)
         g.output(HIDDEN_STATES, result, "float32", ["batch", "tokens", config.hidden_size])
         wanted = pick(g, final, g.input(names.logits_indices, "int64", ["batch", "wanted"]))
-        logits = (
-            head(g, of_head, config, wanted) if proposed is None else some_logits(g, params, config, wanted, proposed)
-        )
+        stored = ModelGraph(g, params, config)
+        logits = head(model, wanted) if proposed is None else some_logits(stored, wanted, proposed)
     g.output(names.logits, logits, "float32", ["batch", "wanted", config.vocab_size])
     return g
 
@@ -78,23 +77,23 @@ class HeadInputs(NamedTuple):
     step: StepInputs
 
 
-def head_inputs(g: GraphBuilder, of_head: Parameters, config: DecoderConfig, kv: KVSpec, token_norm: str) -> HeadInputs:
+def head_inputs(model: ModelGraph, kv: KVSpec, token_norm: str) -> HeadInputs:
     """Return the input of a head, made of inputs of its graph. ``token_norm``: the name of the norm of embeddings."""
+    g, config = model.g, model.config
     ids = g.input(GraphContract().input_ids, "int64", ["batch", "tokens"])
     previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", config.hidden_size])
     step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
     with g.scope("embed"):
-        token = added(g, embedding(g, of_head, config, ids, step.positions))
-        token = normalized(g, of_head, config.norm, token, token_norm)
-        normed = normalized(g, of_head, config.norm, previous, "draft_hidden_norm")
+        token = added(g, embedding(model, ids, step.positions))
+        token = model.normalized(token, token_norm)
+        normed = model.normalized(previous, "draft_hidden_norm")
     return HeadInputs(token, previous, normed, step)
 
 
-def some_logits(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, hidden: Value, proposed: NDArray[np.int32]
-) -> Value:
-    """The logits [b, n, v] of hidden [b, n, d], -inf but for the ids ``proposed``."""
-    logits = linear(g, params.matrix(CUT_HEAD), hidden)
+def some_logits(model: ModelGraph, hidden: Value, proposed: NDArray[np.int32]) -> Value:
+    """The logits [b, n, v] of hidden [b, n, d], -inf but for the ids ``proposed``; ``model``: by stored names."""
+    g, config = model.g, model.config
+    logits = model.linear(hidden, CUT_HEAD)
     logits = softcap(g, config.logit_softcap, logits) if config.logit_softcap else logits
     rows = g.op.Slice(g.op.Shape(logits), g.axes(0), g.axes(2))
     nothing = g.constant(np.array([-np.inf], np.float32))

@@ -17,20 +17,20 @@ from edgegen.bundle.layer_state import FixedState
 from edgegen.bundle.manifest import GraphContract, KVLayer, KVSpec, MatrixFormat
 from edgegen.model.ort_session import open_session
 from edgegen.model.rotary import rotary_table
-from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import layer_products
 from edgegen_export.files.threads import in_threads
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden
+from edgegen_export.graph.blocks import projected as in_embedding_width
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.carried import Carried
 from edgegen_export.graph.decoder import rotary_tables, step_inputs
 from edgegen_export.graph.fused import fused_name, fused_weight
 from edgegen_export.graph.kept_state import kv_layers
-from edgegen_export.graph.matrices import linear
+from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.parameters import FedParameters
 from edgegen_export.graph.per_layer import per_layer_inputs
-from edgegen_export.graph.stream import added
+from edgegen_export.graph.stream import Stream, added
 from edgegen_export.quantize.activations import rounded_inputs
 from edgegen_export.quantize.blockwise import Blocks, block_size_for, round_rows, rounded_plainly
 from edgegen_export.quantize.recipe import EIGHT_BITS, FLOATS
@@ -154,11 +154,10 @@ class LayerwiseModel:
         g = GraphBuilder("embed")
         shape = ["batch", "tokens"]
         numbers = g.input("ids", "int64", shape)
-        stream = embedding(g, params, self._config, numbers, g.input("at", "int64", shape))
+        model = ModelGraph(g, params, self._config)
+        stream = embedding(model, numbers, g.input("at", "int64", shape))
         x = added(g, stream)
-        columns = [x, *stream.others]
-        if own := self._config.first(PerLayerEmbedding):
-            columns.append(per_layer_inputs(g, params, self._config, own, numbers, x))
+        columns = [x, *stream.others, *filter(None, [per_layer_inputs(model, numbers, Stream(x))])]
         x = g.op.Concat(*columns, axis=2) if columns[1:] else x
         run = _Graph(g, x, params)
         starts = firsts or [np.zeros(len(ids), np.int64) for ids in texts]
@@ -204,7 +203,8 @@ class LayerwiseModel:
         classes = {cache.cache_class: self._kv.classes[cache.cache_class] for cache in caches}
         step = step_inputs(g, self._config, self._kv.dtype, classes, tables, x)
         step = carried.entering(g, x, step, layer, self._config.layers[layer].source)
-        stream = decoder_block(g, params, self._config, layer, carried.stream(g, x), self._kv, step)
+        layer_graph = LayerGraph(g, params, self._config, layer, self._kv, step)
+        stream = decoder_block(layer_graph, carried.stream(g, x))
         g.output(_RESULT, carried.leaving(g, x, stream, step, layer), "float32", _SHAPE)
         for tap in taps:
             g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))
@@ -234,9 +234,9 @@ class LayerwiseModel:
         params = FedParameters(self._tensors)
         g = GraphBuilder("final norm")
         stream = self._carried.stream(g, g.input("x", "float32", _SHAPE))
-        hidden = final_hidden(g, params, self._config, stream)
-        if projected and self._config.embedding_size not in (None, self._config.hidden_size):
-            hidden = linear(g, params.matrix("head_in"), hidden)
+        model = ModelGraph(g, params, self._config)
+        hidden = final_hidden(model, stream)
+        hidden = in_embedding_width(model, hidden) if projected else hidden
         if hidden == stream.residual:
             yield from map(self.hidden_states, states)
         else:

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.builder import NONE, GraphBuilder, Tensor, Value
-from edgegen_export.graph.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,11 @@ def added(g: GraphBuilder, stream: Stream) -> Value:
     return g.op.Add(total, g.weight(stream.bias)) if stream.bias else total
 
 
+def pick(g: GraphBuilder, hidden: Value, indices: Value) -> Value:
+    """Selected positions of each row: hidden [b, t, d], indices [b, n] → [b, n, d]."""
+    return g.op.GatherND(hidden, g.op.Unsqueeze(indices, g.axes(2)), batch_dims=1)
+
+
 def sublayer_output(g: GraphBuilder, part: Stream) -> Value:
     """The output of a sublayer [b, t, d], with its bias."""
     return g.op.Add(part.delta, g.weight(part.bias)) if part.bias else part.delta
@@ -44,35 +47,6 @@ def both_added(g: GraphBuilder, residual: Value, first: Stream, second: Stream) 
     if first.bias:
         delta = g.op.Add(delta, g.weight(first.bias))
     return Stream(residual, delta, second.bias)
-
-
-def norm(
-    g: GraphBuilder, params: Parameters, config: DecoderConfig, stream: Stream, module: str
-) -> tuple[Value, Value]:
-    """Add up the stream and normalize it: (normalized, sum), both [b, t, d]."""
-    if not stream.delta:
-        total = added(g, stream)
-        return normalized(g, params, config.norm, total, module), total
-    weight, bias = params.vector(f"{module}.weight"), params.bias(module)
-    skipped = g.weight(stream.bias) if stream.bias else NONE
-    inputs = [stream.residual, stream.delta, g.weight(weight)]
-    if config.norm.kind == "layer":
-        inputs += [g.weight(bias) if bias else NONE]
-    result, _, _, total = g.node(
-        {"layer": "SkipLayerNormalization", "rms": "SkipSimplifiedLayerNormalization"}[config.norm.kind],
-        [*inputs, skipped],
-        4,
-        domain="com.microsoft",
-        attributes={"epsilon": config.norm.eps},
-    )
-    return result, total
-
-
-def normalized(g: GraphBuilder, params: Parameters, norm: Norm, x: Value, module: str) -> Value:
-    """``x`` normalized over its last axis."""
-    bias = params.bias(module)
-    weight = g.weight(params.vector(f"{module}.weight"))
-    return norm_operator(g, norm, x, weight, *([g.weight(bias)] if bias else []))
 
 
 def norm_of_groups(g: GraphBuilder, norm: Norm, x: Value, groups: int, size: int) -> Value:

@@ -5,9 +5,9 @@ from onnx import helper, numpy_helper
 
 from edgegen.bundle.manifest import GraphContract, Phase
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.decoder import pick
 from edgegen_export.graph.matrices import linear, rows
 from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.stream import pick
 from edgegen_export.source.optimum.traced_graph import ALL_LOGITS, IDS, MASK, POSITIONS, TracedGraph
 
 
