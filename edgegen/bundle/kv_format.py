@@ -2,7 +2,7 @@
 measures or offers KV caches asks."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -22,6 +22,7 @@ class KVFormat:
         note: said on the page of options.
         most_kl: divergence in nats that it may add to a model's without a warning.
         minimum_onnxruntime: the oldest version that runs graphs over it; empty where every one does.
+        attributes: of the attention operator, in graphs that keep codes and take a scale for each channel.
         stock_block: positions that the matrix products of ONNX Runtime's attention go in; None for those of float32.
         make_graph: makes a graph over it, of one over float32 and means of keys, when that is loaded; edgegen's kernels
             alone run it. None where bundles have such graphs.
@@ -34,6 +35,7 @@ class KVFormat:
     note: str = ""
     most_kl: float = inf
     minimum_onnxruntime: str = ""
+    attributes: Mapping[str, int | str] = field(default_factory=dict[str, int | str])
     stock_block: int | None = None
     make_graph: Callable[[bytes, KeyMeans], bytes] | None = None
 
@@ -56,6 +58,7 @@ _FORMATS = (
         1,
         most_kl=0.01,
         minimum_onnxruntime="1.27.0",  # older ones have none on the CPU; 1.25 and 1.26 load the graphs and then fail
+        attributes={"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"},
         stock_block=4,
     ),
     KVFormat(
@@ -74,7 +77,7 @@ KV_FORMATS: Mapping[KVDtype, KVFormat] = {one.name: one for one in _FORMATS}
 """By their names in manifests and options, from the largest to the smallest."""
 
 STORED = tuple(one.name for one in _FORMATS if one.make_graph is None)
-"""Dtypes that bundles have graphs over."""
+"""Dtypes that bundles have graphs over, those with scales after float32."""
 
 TAKE_STORED = "take " + " or ".join(f"--kv {name}" for name in reversed(STORED))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen.bundle.kv_format import STORED
 from edgegen.bundle.manifest import KVSpec, MatrixFormat, Quantization
 from edgegen.errors import UsageError
 from edgegen.system import retry_in_use, trim_memory
@@ -105,7 +106,7 @@ def prepare(
         entered = calibrated.entered or None
         trim_memory()  # of what calibration took
     cached, kv = source.kv_statistics(tensors, sample, progress, entered), source.facts.kv
-    kvs = (kv, replace(kv, dtype="int8")) if cached.scales else (kv,)
+    kvs = tuple(replace(kv, dtype=dtype) for dtype in (STORED if cached.scales else STORED[:1]))
     if recipe.embedding.block_size:  # the first is preferred: who rounds the weights means to save memory
         kvs = kvs[::-1]
     return Prepared({**tensors, **cached.scales}, recipe, blocks, kvs, moves, ids, cached.key_means)

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgegen.bundle.kv_format import KV_FORMATS
 from edgegen.bundle.manifest import KVLayer
 from edgegen_export.architecture.components.attention import Attention, Gate
 from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.activations import negative_softplus
-from edgegen_export.graph.builder import NONE, AttributeValue, GraphBuilder, Value, trimmed
+from edgegen_export.graph.builder import NONE, GraphBuilder, Value, trimmed
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
@@ -78,9 +79,7 @@ def cached_attention(
     inputs = [*packed, *past, lengths.seqlens, lengths.total, cos, sin, positions]
     inputs += [bias or step.unseen.get(cache.cache_class, step.alibi)]
     inputs += [layer.weight("attn.sinks") if attention.sinks else sinks]
-    rounding: dict[str, AttributeValue] = {}
-    if step.kv_dtype == "int8":
-        rounding = {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+    if rounding := KV_FORMATS[step.kv_dtype].attributes:
         of_keys, of_values = kv_scale_names(layer.index if attention.source is None else attention.source)
         names = (of_keys, of_keys if cache.latent else of_values)
         inputs += [g.weight(layer.params.vector(name)) for name in names]

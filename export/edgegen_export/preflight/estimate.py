@@ -22,6 +22,7 @@ from edgegen.benchmark.memory_forecast import (
     head_activation_bytes,
     weights_in_memory,
 )
+from edgegen.bundle.kv_format import STORED
 from edgegen.bundle.manifest import Quantization
 from edgegen.graph.attention_bias import AttentionBias
 from edgegen.options.engine import EngineOptions
@@ -191,7 +192,7 @@ def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) 
     bundle -= _stored_bytes(config, tables, scheme, calibrated=recipe.calibrates)
     logits, bits = config.vocab_size * config.hidden_size, recipe.linear.bits
     weights = weights_in_memory(bundle, bits, logits, with_kernels=True)
-    kv = replace(kv_spec(config), dtype="int8" if bits <= EIGHT_BITS.bits else "float32")
+    kv = replace(kv_spec(config), dtype=STORED[-1 if bits <= EIGHT_BITS.bits else 0])
     chunk, context = EngineOptions().prefill_chunk, min(CONTEXT, config.max_positions)
     working = activation_bytes(config.hidden_size, config.vocab_size, chunk=chunk)
     return MemoryForecast(
