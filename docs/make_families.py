@@ -17,14 +17,16 @@ from typing import Any
 
 from docs.make_coverage import coverage
 from edgegen.errors import UnsupportedModelError
-from edgegen_export.architecture.architecture import find_architecture
+from edgegen_export.architecture.architecture import Architecture, find_architecture
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
 from edgegen_export.families import FAMILIES
 from edgegen_export.families.refused import why_not
 from edgegen_export.families.wrapped import LANGUAGE_MODELS
 from tests.families.cases import CASES, Case
+from tests.families.formulas import FORMULAS
 from tests.families.harness import differences, subject_of
 from tests.families.real_configs import REAL_CONFIGS
+from tests.families.test_openelm import BASE as OPENELM
 from tests.families.test_published_configs import CHECKPOINTS
 from tests.families.test_wrapped import WRAPPED
 
@@ -45,10 +47,7 @@ these ways, where logits have a deviation of about 3. 64 greedy ids are the same
 Where sizes are published, the gigabytes are those of the weights, which a bundle maps: 8.25 bits each in int8, about 5
 in int4. A KV cache comes on top.
 
-transformers does not have `bailing_moe`, `baichuan`, `deepseek`, `internlm2`, `iquestloopcoder`, `mimo`, `minicpm`,
-`nanbeige`, `openelm`, `orion`, `phi4flash`, `qwen`, `rwkv7` and `telechat3`: tests compare IQuest-Coder Loop, OpenELM,
-Phi-4-mini-flash and RWKV-7 with their published formulas, and each other with a model of another family that computes
-the same of the same weights.
+LACKING
 
 WRAPPERS
 
@@ -81,7 +80,10 @@ _REASON = re.compile(
 def page(figures: Mapping[str, float]) -> str:
     """The page with ``figures`` by case; refused cases need none."""
     sections = [
-        HEAD.replace("WRAPPERS", wrappers()).replace("FILES", gguf_files()).replace("COVERAGE", "\n".join(coverage()))
+        HEAD.replace("LACKING", lacking())
+        .replace("WRAPPERS", wrappers())
+        .replace("FILES", gguf_files())
+        .replace("COVERAGE", "\n".join(coverage()))
         + "".join(_summary(family, figures) for family in dict.fromkeys(c.family for c in CASES))
     ]
     sections.append(published())
@@ -90,16 +92,44 @@ def page(figures: Mapping[str, float]) -> str:
     return "\n".join(sections)
 
 
+def lacking() -> str:
+    """Describe families that transformers does not have."""
+    formulas = sorted((*FORMULAS, OPENELM["model_type"]))
+    types = [name for one in _without_case() if not _is_wrapper(one) for name in one.model_types]
+    said = (
+        f"transformers does not have {_listed(sorted(types))}: tests compare {_listed(formulas)} with their published "
+        "formulas, and each other with a model of another family that computes the same of the same weights."
+    )
+    return "\n".join(wrap(said, 120, break_on_hyphens=False))
+
+
+def _without_case() -> list[Architecture]:
+    """The families that have no case and that the list of language models inside others does not name."""
+    known = {case.family for case in CASES} | {one.model_type for one in WRAPPED if one.left} | LANGUAGE_MODELS.keys()
+    return [family for family in FAMILIES if not known.intersection(family.model_types)]
+
+
+def _is_wrapper(family: Architecture) -> bool:
+    """Whether it is a model with towers around a language model."""
+    return any(name.endswith("ForConditionalGeneration") for name in family.classes)
+
+
+def _listed(names: list[str]) -> str:
+    """Code words with commas, and an "and" before the last."""
+    *first, last = (f"`{name}`" for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def wrappers() -> str:
     """Describe models with towers around a language model."""
     left = sorted(wrapped.model_type for wrapped in WRAPPED if wrapped.left)
     types = ", ".join(f"`{model_type}`" for model_type in LANGUAGE_MODELS if model_type not in left)
     others = ", ".join(f"`{model_type}`" for model_type in left)
+    elsewhere = [name for one in _without_case() if _is_wrapper(one) for name in one.model_types]
     said = (
         "Of a model with towers for pictures or sound around one of these, the language model is exported, for text "
         "only: the export says which tower is left out. Tests compare a tiny one of each of these types with "
-        f"transformers' own class: {types}; and of `gemma3`, `gemma3n`, `gemma4`, `gemma4_unified`, `lfm3_vl`, "
-        "`mistral3`, `qwen3_5` and `qwen3_5_moe`. That of "
+        f"transformers' own class: {types}; and of {_listed(sorted(elsewhere))}. That of "
         f"{others} is compared with the class of its language model."
     )
     return "\n".join(wrap(said, 120, break_on_hyphens=False))

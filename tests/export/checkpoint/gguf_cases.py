@@ -70,7 +70,7 @@ _DBRX = {
     "tie_word_embeddings": False,
 }
 
-BEFORE_2025: dict[str, Case] = {
+CASES: dict[str, Case] = {
     "dbrx": Case("dbrx", "DbrxConfig", "DbrxForCausalLM", _DBRX, (dbrx,), (experts_apart,)),
     "mpt": Case("mpt", "MptConfig", "MptForCausalLM", {**_MPT, "attn_config": {"clip_qkv": 0.5}}, (mpt,)),
     "mpt without a limit": Case("mpt", "MptConfig", "MptForCausalLM", {**_MPT, "n_heads": 2}, (mpt,)),

@@ -25,7 +25,7 @@ from tests.export.checkpoint.gguf_steps import (
     xielu_apart,
 )
 
-OF_2025: dict[str, Case] = {
+CASES: dict[str, Case] = {
     "arcee": Case("arcee", "ArceeConfig", "ArceeForCausalLM", {**LLAMA, "mlp_bias": True}, LLAMA_STEPS, (permuted,)),
     "nemotron": Case(
         "nemotron",

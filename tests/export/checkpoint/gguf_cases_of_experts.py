@@ -20,7 +20,7 @@ from tests.export.checkpoint.gguf_steps import (
 
 _EXPERTS = {**LLAMA, "num_experts_per_tok": 2}
 
-OF_EXPERTS: dict[str, Case] = {
+CASES: dict[str, Case] = {
     "mixtral": Case(
         "llama",
         "MixtralConfig",

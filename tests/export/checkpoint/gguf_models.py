@@ -4,6 +4,7 @@ transformers makes the model, the ``gguf`` library knows the tensors' names and 
 which metadata a family gets is written down in gguf_steps.py.
 """
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ from gguf.constants import MODEL_ARCH_NAMES
 from gguf.quants import quantize
 
 from tests.export.checkpoint.gguf_case import Case
-from tests.export.checkpoint.gguf_cases import BEFORE_2025
-from tests.export.checkpoint.gguf_cases_of_2025 import OF_2025
-from tests.export.checkpoint.gguf_cases_of_experts import OF_EXPERTS
 from tests.export.checkpoint.gguf_steps import Arrays
 from tests.oracle import import_torch, import_transformers
 
-CASES = BEFORE_2025 | OF_2025 | OF_EXPERTS
+_FOLDER = Path(__file__).parent
+_MODULES = (import_module(f"{__package__}.{path.stem}") for path in sorted(_FOLDER.glob("gguf_cases*.py")))
+
+CASES: dict[str, Case] = {name: case for module in _MODULES for name, case in module.CASES.items()}
 
 
 def random_model(case: Case) -> Any:
