@@ -42,7 +42,7 @@ from edgegen_export.graph.decoder import (
     step_inputs,
 )
 from edgegen_export.graph.draft_head import MODULE, build_draft_head
-from edgegen_export.graph.layer_graph import LayerGraph
+from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.parameters import FedParameters, StoredParameters
 from edgegen_export.quantize.recipe import ROUNDED
 from edgegen_export.quantize.smoothing import head_pair, layer_pairs
@@ -145,7 +145,7 @@ def _layers(config: DecoderConfig, tensors: Mapping[str, LazyTensor], kv: KVSpec
     for layer in range(config.num_layers):
         g = GraphBuilder("layer")
         x = g.input("x", "float32", ["batch", "tokens", carried.size])
-        step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), x)
+        step = step_inputs(ModelGraph(g, FedParameters(tensors), config), kv, x)
         step = carried.entering(g, x, step, layer, config.layers[layer].source)
         stream = decoder_block(LayerGraph(g, FedParameters(tensors), config, layer, kv, step), carried.stream(g, x))
         g.output("y", carried.leaving(g, x, stream, step, layer), "float32", ["batch", "tokens", carried.size])

@@ -102,7 +102,7 @@ def _shared_before_mixer(layer: LayerGraph, stream: Stream) -> Stream:
     if layer.parts.attention:
         both = layer.normalized(g.op.Concat(x, *stream.others, axis=2), "attn_norm")
         read = layer.post_norm(attend(layer, both), "mlp_norm")
-        matrix = layer.params.matrix(f"{layer.name}.linear")
+        matrix = layer.matrix("linear")
         x = g.op.Add(x, linear(g, matrix, sublayer_output(g, think(layer, read, x))))
     return replace(mix(layer, layer.normalized(x, "norm")), residual=residual)
 

@@ -22,8 +22,6 @@ from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV
 from edgegen_export.architecture.config import LAYER_NORMS
 from edgegen_export.graph.builder import Value
 from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import FloatMatrix
 from edgegen_export.graph.stream import Stream, added, norm_operator, sublayer_output
 from edgegen_export.graph.sublayers import mix_or_attend, over_tokens, think
 
@@ -87,8 +85,7 @@ def _attended(model: ModelGraph, queries: str, count: int, seen: Sequence[Value]
     g = model.g
     if len(seen) == 1:
         return (seen[0],) * count
-    matrix = FloatMatrix(model.params.vector(f"{model.prefix}{queries}"), count, model.config.hidden_size)
-    scores = g.op.Concat(*(g.op.Unsqueeze(linear(g, matrix, each), g.axes(3)) for each in seen), axis=3)
+    scores = g.op.Concat(*(g.op.Unsqueeze(model.in_floats(x, queries), g.axes(3)) for x in seen), axis=3)
     shares = g.parts(g.op.Softmax(scores, axis=3), len(seen), axis=3)
     if count == 1:
         flat = [g.op.Squeeze(share, g.axes(3)) for share in shares]

@@ -31,14 +31,14 @@ from edgegen_export.graph.stream import Stream, added
 def embedding(model: ModelGraph, ids: Value, positions: Value) -> Stream:
     """Token embedding, projected and normalized where the model does so, plus learned positions; both int64 [b, t].
     Where there are several residual streams, all of them."""
-    g, params, config = model.g, model.params, model.config
-    x = rows(g, params.matrix("embed"), ids)
+    g, config = model.g, model.config
+    x = rows(g, model.matrix("embed"), ids)
     if config.embedding_size not in (None, config.hidden_size):
         x = model.linear(x, "embed_in")
     if config.embedding_norm:
         x = model.normalized(x, "embed_norm")
     if config.learned_positions:
-        return Stream(x, rows(g, params.matrix("positions"), positions))
+        return Stream(x, rows(g, model.matrix("positions"), positions))
     if altup := config.first(AltUp):
         with g.scope("altup"):
             x, *others = first_streams(model, altup, x)
@@ -78,8 +78,8 @@ def projected(model: ModelGraph, hidden: Value) -> Value:
 
 def head(model: ModelGraph, hidden: Value) -> Value:
     """The logits [b, t, v] of hidden [b, t, e]."""
-    g, params, config = model.g, model.params, model.config
-    logits = linear(g, params.matrix("embed" if config.tied_head else "head"), hidden, params.bias("head"))
+    g, config = model.g, model.config
+    logits = linear(g, model.matrix("embed" if config.tied_head else "head"), hidden, model.bias("head"))
     return softcap(g, config.logit_softcap, logits) if config.logit_softcap else logits
 
 

@@ -13,7 +13,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import kv_scale_names
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.decoder import HIDDEN_STATES, rotary_tables, step_inputs
+from edgegen_export.graph.decoder import HIDDEN_STATES, step_inputs
 from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, MODULE
 from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.matrices import rows
@@ -45,7 +45,7 @@ def build_cache_head(
     graph = ModelGraph(g, of_head, config)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
     previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", own.backbone])
-    step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
+    step = step_inputs(graph, kv, ids)
     with g.scope("unseen"):
         # The operator always appends: what it appends is where the model's next token will be, and is not read.
         unseen = {name: _last_unseen(g, lengths.total) for name, lengths in step.lengths.items()}
@@ -136,7 +136,7 @@ def _chosen_logits(graph: ModelGraph, chosen: int, hidden: Value, ordering: NDAr
     _, clusters = g.node("TopK", [near, g.axes(chosen)], 2, attributes={"axis": -1})
     found = g.op.Gather(g.constant(ordering, "ids of clusters"), clusters, axis=0)
     found = g.op.Cast(g.op.Reshape(found, g.axes(0, 0, ordering.shape[1] * chosen)), to=TensorProto.INT64)
-    table = rows(g, graph.params.matrix("embed" if config.tied_head else "head"), g.op.Reshape(found, g.axes(0, -1)))
+    table = rows(g, graph.matrix("embed" if config.tied_head else "head"), g.op.Reshape(found, g.axes(0, -1)))
     shape = g.op.Concat(g.op.Shape(found), g.axes(config.hidden_size), axis=0)
     logits = g.op.MatMul(g.op.Reshape(table, shape), g.op.Unsqueeze(hidden, g.axes(-1)))
     logits = g.op.Squeeze(logits, g.axes(-1))

@@ -10,7 +10,6 @@ from edgegen.bundle.manifest import (
     WANTED_STATES,
     CacheClass,
     GraphContract,
-    KVDtype,
     KVLayer,
     KVSpec,
     Phase,
@@ -152,7 +151,7 @@ def _build(
     names, g = GraphContract(), GraphBuilder(phase)
     model = ModelGraph(g, params, config)
     ids = g.input(names.input_ids, "int64", ["batch", "tokens"])
-    step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
+    step = step_inputs(model, kv, ids)
 
     with g.scope("embed"):
         stream = embedding(model, ids, step.positions)
@@ -219,17 +218,15 @@ def state_name(layer: int) -> str:
 
 
 def step_inputs(
-    g: GraphBuilder,
-    config: DecoderConfig,
-    kv_dtype: KVDtype,
-    classes: Mapping[str, CacheClass],
-    tables: Mapping[Rope, RotaryTable],
-    ids: Value,
+    model: ModelGraph, kv: KVSpec, ids: Value, tables: Mapping[Rope, RotaryTable] | None = None
 ) -> StepInputs:
-    """Declare the inputs that layers of these cache classes and ropes share; ``ids`` has shape [b, t]."""
+    """Declare the inputs that layers of the cache classes of ``kv`` and of the ropes with ``tables``, by default all,
+    share; ``ids`` has shape [b, t]."""
+    g, config = model.g, model.config
+    tables = rotary_tables(config) if tables is None else tables
     lengths = {
         name: CacheLengths(g.input(seqlens, "int32", ["batch"]), g.input(total, "int32", []))
-        for name, (seqlens, total) in ((name, c.length_inputs) for name, c in classes.items())
+        for name, (seqlens, total) in ((name, c.length_inputs) for name, c in kv.classes.items())
     }
     rotary = {
         rope: (
@@ -252,4 +249,4 @@ def step_inputs(
         if extent and name in lengths:
             with g.scope("distances"):
                 apart[name, extent] = distances(g, ids, lengths[name], extent)
-    return StepInputs(positions, lengths, rotary, alibi, kv_dtype, scales, distances=apart)
+    return StepInputs(positions, lengths, rotary, alibi, kv.dtype, scales, distances=apart)

@@ -11,7 +11,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.activations import softcap
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, rotary_tables, step_inputs
+from edgegen_export.graph.decoder import HIDDEN_SCALE, HIDDEN_STATES, step_inputs
 from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.renamed import RenamedParameters
@@ -82,7 +82,7 @@ def head_inputs(model: ModelGraph, kv: KVSpec, token_norm: str) -> HeadInputs:
     g, config = model.g, model.config
     ids = g.input(GraphContract().input_ids, "int64", ["batch", "tokens"])
     previous = g.input(HIDDEN_INPUT, "float32", ["batch", "tokens", config.hidden_size])
-    step = step_inputs(g, config, kv.dtype, kv.classes, rotary_tables(config), ids)
+    step = step_inputs(model, kv, ids)
     with g.scope("embed"):
         token = added(g, embedding(model, ids, step.positions))
         token = model.normalized(token, token_norm)

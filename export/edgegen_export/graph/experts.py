@@ -66,9 +66,7 @@ def _shared(layer: LayerGraph, experts: Experts, x: Value, weights: Value) -> St
     result = feed_forward(layer, own, x, name="shared", weights=weights)
     if experts.shared_gated:
         value = sublayer_output(g, result)
-        gate = layer.params.vector(f"{layer.name}.shared_gate.weight")
-        opening = FloatMatrix(gate, 1, layer.config.hidden_size)
-        result = Stream(NONE, g.op.Mul(value, g.op.Sigmoid(linear(g, opening, x))))
+        result = Stream(NONE, g.op.Mul(value, g.op.Sigmoid(layer.in_floats(x, "shared_gate.weight"))))
     return Stream(NONE, layer.post_norm(result, "shared_post_norm")) if experts.own_norms else result
 
 
@@ -110,10 +108,7 @@ def _expert_inputs(g: GraphBuilder, matrix: Matrix, bias: Tensor | None) -> list
 def _router_scores(layer: LayerGraph, experts: Experts, x: Value) -> Value:
     """[b, t, experts], those of shared ones behind the others. The router stays float32: it is small, and its choice
     matters much."""
-    module = f"{layer.name}.mlp.router"
-    rows = experts.count + experts.routing.shared
-    router = FloatMatrix(layer.params.vector(f"{module}.weight"), rows, layer.config.hidden_size)
-    logits = linear(layer.g, router, x, layer.params.bias(module))
+    logits = layer.in_floats(x, "mlp.router.weight")
     return softcap(layer.g, experts.routing.softcap, logits) if experts.routing.softcap else logits
 
 

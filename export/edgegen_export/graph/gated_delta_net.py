@@ -36,7 +36,7 @@ def gated_delta_net(layer: LayerGraph, net: GatedDeltaNet, x: Value) -> Stream:
     dt_offset, rate = (layer.weight(f"{module}.{name}") for name in net.trained)
     wide = layer.linear(x, *net.inputs)
     mixed, z, dt, beta = g.split(wide, net.convolved, net.values, net.value_heads, net.value_heads)
-    mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
+    mixed = convolved(layer, f"{module}.kernel", mixed, conv, activated=True)
     qkv = g.split(mixed, net.keys, net.keys, net.values)
     decay = g.op.Mul(negative_softplus(g, g.op.Add(dt, dt_offset)), rate)
     share = g.op.Sigmoid(beta)

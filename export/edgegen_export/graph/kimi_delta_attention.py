@@ -31,7 +31,7 @@ def kimi_delta_attention(layer: LayerGraph, net: KimiDeltaAttention, x: Value) -
     mixed, dt, z, beta = g.split(wide, 3 * net.channels, *rest)
     if net.rank is not None:
         dt, z = (layer.linear(part, f"{module}.{name}") for name, part in zip(net.low, (dt, z), strict=True))
-    mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
+    mixed = convolved(layer, f"{module}.kernel", mixed, conv, activated=True)
     qkv = g.split(mixed, *[net.channels] * 3)
     dt = g.op.Add(dt, dt_offset)
     if net.bound is None:

@@ -11,10 +11,10 @@ from edgegen.bundle.manifest import KVLayer, KVSpec
 from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
-from edgegen_export.graph.builder import MICROSOFT, NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import MICROSOFT, NONE, GraphBuilder, Tensor, Value
 from edgegen_export.graph.kept_state import kv_layers, past_name
 from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.parameters import FloatMatrix, LinearMatrix, Parameters
 from edgegen_export.graph.step_inputs import StepInputs
 from edgegen_export.graph.stream import Stream, added, norm_operator, sublayer_output
 
@@ -36,10 +36,27 @@ class ModelGraph:
         """Trained numbers, such as those of a norm or a kernel."""
         return self.g.weight(self.params.vector(f"{self.prefix}{name}"))
 
+    def bias(self, *modules: str) -> Tensor | None:
+        """The fused bias of matrices, or that of a norm."""
+        return self.params.bias(*(f"{self.prefix}{module}" for module in modules))
+
+    def matrix(self, *modules: str) -> LinearMatrix:
+        """The matrices ``modules``, fused into one."""
+        return self.params.matrix(*(f"{self.prefix}{module}" for module in modules))
+
+    def product(self, x: Value, *modules: str) -> Value:
+        """x [b, t, columns] times the matrices ``modules``, fused into one, without biases."""
+        return linear(self.g, self.matrix(*modules), x)
+
     def linear(self, x: Value, *modules: str) -> Value:
         """x [b, t, columns] times the matrices ``modules``, fused into one, with their biases."""
-        names = [f"{self.prefix}{module}" for module in modules]
-        return linear(self.g, self.params.matrix(*names), x, self.params.bias(*names))
+        return linear(self.g, self.matrix(*modules), x, self.bias(*modules))
+
+    def in_floats(self, x: Value, name: str) -> Value:
+        """x [b, t, columns] times trained numbers [rows, columns], which are not quantized, with their bias."""
+        weight = self.params.vector(f"{self.prefix}{name}")
+        rows, columns = weight.shape
+        return linear(self.g, FloatMatrix(weight, rows, columns), x, self.bias(name.removesuffix(".weight")))
 
     def norm(self, stream: Stream, module: str) -> tuple[Value, Value]:
         """The sum of a stream, normalized, and the sum; both [b, t, d]."""
@@ -47,8 +64,7 @@ class ModelGraph:
         if not stream.delta:
             total = added(g, stream)
             return self.normalized(total, module), total
-        name = f"{self.prefix}{module}"
-        weight, bias = self.params.vector(f"{name}.weight"), self.params.bias(name)
+        weight, bias = self.params.vector(f"{self.prefix}{module}.weight"), self.bias(module)
         skipped = g.weight(stream.bias) if stream.bias else NONE
         inputs = [stream.residual, stream.delta, g.weight(weight)]
         if norm.kind == "layer":
@@ -64,7 +80,7 @@ class ModelGraph:
 
     def normalized(self, x: Value, module: str, by: Norm | None = None) -> Value:
         """x normalized over its last axis; ``by``: the norm, where it is not the model's."""
-        bias = self.params.bias(f"{self.prefix}{module}")
+        bias = self.bias(module)
         inputs = self.weight(f"{module}.weight"), *([self.g.weight(bias)] if bias else [])
         return norm_operator(self.g, by or self.config.norm, x, *inputs)
 
@@ -106,8 +122,7 @@ class LayerGraph(ModelGraph):
 
     def output(self, x: Value, module: str) -> Stream:
         """x [b, t, columns] times the matrix ``module``, without its bias, which the stream adds."""
-        name = f"{self.name}.{module}"
-        return Stream(NONE, linear(self.g, self.params.matrix(name), x), self.params.bias(name))
+        return Stream(NONE, self.product(x, module), self.bias(module))
 
     def post_norm(self, part: Stream, module: str) -> Value:
         """The output of a sublayer, normalized."""

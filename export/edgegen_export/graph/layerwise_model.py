@@ -6,7 +6,7 @@ checkpoint. Nothing is quantized, nothing is packed, and no layer is kept.
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -201,10 +201,10 @@ class LayerwiseModel:
         tables = {own.rope: self._tables[own.rope]} if own and own.rope else {}
         x = g.input("x", "float32", _SHAPE)
         classes = {cache.cache_class: self._kv.classes[cache.cache_class] for cache in caches}
-        step = step_inputs(g, self._config, self._kv.dtype, classes, tables, x)
+        model_graph = ModelGraph(g, params, self._config)
+        step = step_inputs(model_graph, replace(self._kv, classes=classes), x, tables)
         step = carried.entering(g, x, step, layer, self._config.layers[layer].source)
-        layer_graph = LayerGraph(g, params, self._config, layer, self._kv, step)
-        stream = decoder_block(layer_graph, carried.stream(g, x))
+        stream = decoder_block(LayerGraph(g, params, self._config, layer, self._kv, step), carried.stream(g, x))
         g.output(_RESULT, carried.leaving(g, x, stream, step, layer), "float32", _SHAPE)
         for tap in taps:
             g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))

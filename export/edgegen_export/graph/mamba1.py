@@ -29,7 +29,7 @@ def mamba1(layer: LayerGraph, mixer: Mamba1, x: Value) -> Stream:
     conv, ssm = layer.states(mixer)
     rate, skip = (layer.weight(f"{module}.{name}") for name in ("rate", "skip"))
     mixed, z = g.split(layer.linear(x, *mixer.inputs), mixer.inner, mixer.inner)
-    mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
+    mixed = convolved(layer, f"{module}.kernel", mixed, conv, activated=True)
 
     parts = g.split(layer.linear(mixed, *mixer.selects), mixer.rank, mixer.state, mixer.state)
     if mixer.norm is not None:

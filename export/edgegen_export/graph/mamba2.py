@@ -28,7 +28,7 @@ def mamba2(layer: LayerGraph, mixer: Mamba2, x: Value) -> Stream:
     conv, ssm = layer.states(mixer)
     dt_offset, rate, skip = (layer.weight(f"{module}.{name}") for name in mixer.trained)
     z, mixed, dt = g.split(layer.linear(x, *mixer.inputs), mixer.inner, mixer.convolved, mixer.heads)
-    mixed = convolved(g, layer.params, f"{layer.name}.{module}.kernel", mixed, conv, activated=True)
+    mixed = convolved(layer, f"{module}.kernel", mixed, conv, activated=True)
     shared = mixer.groups * mixer.state
     values, keys, queries = g.split(mixed, mixer.inner, shared, shared)
 

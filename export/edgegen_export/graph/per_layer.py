@@ -9,7 +9,7 @@ from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.per_layer import LayerScale, PerLayerEmbedding
 from edgegen_export.graph.builder import NONE, Value
 from edgegen_export.graph.layer_graph import BlockGraph, LayerGraph, ModelGraph
-from edgegen_export.graph.matrices import linear, rows
+from edgegen_export.graph.matrices import rows
 from edgegen_export.graph.mlp import activation
 from edgegen_export.graph.stream import Stream, added, pick
 
@@ -34,7 +34,7 @@ def per_layer_inputs(model: ModelGraph, ids: Value, stream: Stream) -> Value:
     parts = g.op.Reshape(model.linear(x, "per_layer_in"), g.axes(0, 0, layers, own.width))
     even = model.normalized(parts, "per_layer_norm")
     flat = g.op.Reshape(even, g.axes(0, 0, layers * own.width))
-    return g.op.Add(flat, rows(g, model.params.matrix("embed_per_layer"), ids))
+    return g.op.Add(flat, rows(g, model.matrix("embed_per_layer"), ids))
 
 
 def of_layers(model: ModelGraph, parts: Value, first: int, last: int, wanted: Value = NONE) -> dict[int, Value]:
@@ -52,10 +52,9 @@ def of_layers(model: ModelGraph, parts: Value, first: int, last: int, wanted: Va
 
 def of_part(layer: LayerGraph, embedding: PerLayerEmbedding, x: Value) -> Value:
     """``norm(out(activation(gate(x)) · part))`` for x [b, t, d] and the layer's part [b, t, w]."""
-    g, gate, out = layer.g, *(layer.params.matrix(f"{layer.name}.per_layer.{name}") for name in ("gate", "out"))
-    opening = activation(layer, embedding.activation, linear(g, gate, x))
-    output = linear(g, out, g.op.Mul(opening, layer.step.per_layer[layer.index]))
-    return layer.normalized(output, "per_layer_norm")
+    opening = activation(layer, embedding.activation, layer.product(x, "per_layer.gate"))
+    gated = layer.g.op.Mul(opening, layer.step.per_layer[layer.index])
+    return layer.normalized(layer.product(gated, "per_layer.out"), "per_layer_norm")
 
 
 def with_embedding(embedding: PerLayerEmbedding, block: BlockGraph, layer: LayerGraph, stream: Stream) -> Stream:

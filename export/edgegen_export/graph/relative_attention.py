@@ -23,8 +23,6 @@ from edgegen_export.architecture.components.relative_attention import (
 from edgegen_export.graph.attention import cached_attention, gated, head_norm
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.matrices import linear
-from edgegen_export.graph.parameters import FloatMatrix
 from edgegen_export.graph.reductions import total
 from edgegen_export.graph.short_conv import convolved, shifted, with_last_tokens
 from edgegen_export.graph.stream import Stream, norm_of_groups
@@ -82,18 +80,17 @@ def _over_tokens(
     layer: LayerGraph, attention: RelativeAttention, parts: Mapping[str, Value], conv: str, state: FixedState
 ) -> Value:
     """Keys, or values, convolved over the last tokens."""
-    name, module = conv[0], f"{layer.name}.attn.{conv}"
+    name, module = conv[0], f"attn.{conv}"
     if attention.dynamic:
-        return _dynamically_convolved(layer, attention, f"attn.{conv}", (parts[name], parts[f"{name}_taps"]), state)
-    return convolved(layer.g, layer.params, module, parts[name], state)
+        return _dynamically_convolved(layer, attention, module, (parts[name], parts[f"{name}_taps"]), state)
+    return convolved(layer, module, parts[name], state)
 
 
 def _bias(layer: LayerGraph, attention: RelativeAttention, relative: Value, sink: Value, apart: Value) -> Value:
     """Return the bias of the scores, [b, h, t, n]; relative [b, t, h · rank], sink [b, t, h], apart [b, t, n, 1]."""
     g, heads, rank, count = layer.g, attention.heads, attention.rank, attention.extent + 1
-    profiles = FloatMatrix(layer.params.vector(f"{layer.name}.{PROFILES}"), count, rank)
     by_head = g.op.Reshape(relative, g.op.Concat(g.op.Shape(relative, end=1), g.axes(-1, rank), axis=0))
-    of_heads = linear(g, profiles, by_head)  # [b, t · h, e]
+    of_heads = layer.in_floats(by_head, PROFILES)  # [b, t · h, e]
     shape = g.op.Concat(g.op.Shape(relative, end=2), g.axes(heads, count), axis=0)
     by_distance = g.op.Transpose(g.op.Reshape(of_heads, shape), perm=[0, 1, 3, 2])
     if sink:

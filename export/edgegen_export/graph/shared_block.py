@@ -13,7 +13,6 @@ from edgegen_export.architecture.components.shared_block import (
 from edgegen_export.graph.attention import attended
 from edgegen_export.graph.builder import Value
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.mlp import narrowed
 from edgegen_export.graph.stream import Stream
 
@@ -23,8 +22,8 @@ def shared_attention(layer: LayerGraph, attention: SharedAttention, inputs: tupl
     (x,), g, use = inputs, layer.g, layer.parts.extra(SharedUse)
     packed = layer.linear(x, *attention.inputs)
     if use and use.attends:
-        parts = g.parts(_low(layer, x, *LOW_ATTENTION), 3)
-        updates = (_low(layer, part, name) for name, part in zip(HIGH_ATTENTION, parts, strict=True))
+        parts = g.parts(layer.product(x, *LOW_ATTENTION), 3)
+        updates = (layer.product(part, name) for name, part in zip(HIGH_ATTENTION, parts, strict=True))
         packed = g.op.Add(packed, g.op.Concat(*updates, axis=2))
     return attended(layer, attention, packed)
 
@@ -33,10 +32,5 @@ def shared_mlp(layer: LayerGraph, mlp: SharedMLP, x: Value, _residual: Value) ->
     """The MLP of x [b, t, d], with the update of a use in gate and up."""
     wide = layer.linear(x, *mlp.inputs)
     if layer.parts.extra(SharedUse):
-        wide = layer.g.op.Add(wide, _low(layer, _low(layer, x, "low.mlp_a"), "low.mlp_b"))
+        wide = layer.g.op.Add(wide, layer.product(layer.product(x, "low.mlp_a"), "low.mlp_b"))
     return narrowed(layer, mlp, wide)
-
-
-def _low(layer: LayerGraph, x: Value, *modules: str) -> Value:
-    """x times factors of an update, which have no biases."""
-    return linear(layer.g, layer.params.matrix(*(f"{layer.name}.{name}" for name in modules)), x)

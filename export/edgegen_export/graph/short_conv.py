@@ -16,8 +16,7 @@ from edgegen.graph.norms_and_activations import SILU
 from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.graph.activations import silu
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value
-from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.parameters import Parameters
+from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.stream import Stream
 
 
@@ -30,20 +29,18 @@ def short_conv(layer: LayerGraph, conv: ShortConv, x: Value) -> Stream:
     g, (state,) = layer.g, layer.states(conv)
     packed = layer.linear(x, *conv.inputs)
     before, after, value = g.parts(packed, 3)
-    mixed = convolved(g, layer.params, f"{layer.name}.{conv.name}.kernel", g.op.Mul(before, value), state)
+    mixed = convolved(layer, f"{conv.name}.kernel", g.op.Mul(before, value), state)
     return layer.output(g.op.Mul(after, mixed), f"{conv.name}.out")
 
 
-def convolved(
-    g: GraphBuilder, params: Parameters, module: str, x: Value, state: FixedState, *, activated: bool = False
-) -> Value:
+def convolved(graph: ModelGraph, module: str, x: Value, state: FixedState, *, activated: bool = False) -> Value:
     """``Σ kernel[:, k] · x[:, t - w + 1 + k]`` of x [b, t, d], from the earliest token to the latest, plus a bias; SiLU
     of that, where it is ``activated``.
 
     The state [b, w - 1, d] is x of the last tokens.
     """
-    shape, (last, channels) = ["batch", *state.shape], state.shape
-    kernel, bias = g.weight(params.vector(f"{module}.weight")), params.bias(module)  # [d, 1, w], [d]
+    g, shape, (last, channels) = graph.g, ["batch", *state.shape], state.shape
+    kernel, bias = graph.weight(f"{module}.weight"), graph.bias(module)  # [d, 1, w], [d]
 
     def body(f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
         x, past, kernel, bias = inputs

@@ -114,4 +114,4 @@ def over_tokens(layer: LayerGraph, part: Stream, conv: str) -> Stream:
     with layer.g.scope(conv):
         (state,) = (each for each in layer.states(convs) if each.past == past_name(conv, layer.index))
         output = sublayer_output(layer.g, part)
-        return Stream(NONE, convolved(layer.g, layer.params, f"{layer.name}.{conv}", output, state))
+        return Stream(NONE, convolved(layer, conv, output, state))

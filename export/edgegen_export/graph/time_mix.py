@@ -64,7 +64,7 @@ def time_mix(layer: LayerGraph, mixer: TimeMix, x: Value) -> Stream:
         y, present = _scanned(g, f"{layer.name}.{module}.scan", mixer, past, decay, (removed, k), unit, v, r)
         g.output(state.present, present, "float32", shape)
     even = norm_of_groups(g, Norm("layer", mixer.eps), y, mixer.heads, mixer.head_dim)
-    bias = layer.params.bias(f"{layer.name}.{module}.norm")
+    bias = layer.bias(f"{module}.norm")
     assert bias, "a norm by head has a bias"
     y = g.op.Add(weighed(even, "norm.weight"), g.weight(bias))
     by_head = g.axes(0, 0, mixer.heads, mixer.head_dim)

@@ -1,7 +1,7 @@
 """Functions of graphs: each body alone is opened and run by the installed ONNX Runtime, and passes the check."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -16,6 +16,7 @@ from edgegen.graph.functions import FUNCTIONS, operator_of
 from edgegen_export.graph.activations import negative_softplus
 from edgegen_export.graph.builder import GraphBuilder, Tensor, Value
 from edgegen_export.graph.gated_delta_net import DeltaRule
+from edgegen_export.graph.layer_graph import ModelGraph
 from edgegen_export.graph.mamba1 import selective_scan
 from edgegen_export.graph.matrices import linear, of_each_head
 from edgegen_export.graph.parameters import BlockHeads, TernaryMatrix
@@ -55,9 +56,9 @@ def softplus(g: GraphBuilder, weights: Weights) -> Value:
 
 def convolution(bias: bool, activated: bool) -> Write:
     def write(g: GraphBuilder, weights: Weights) -> Value:
-        params: Any = Kernel(weights, bias)
+        params, config = cast(Any, Kernel(weights, bias)), cast(Any, None)
         state = FixedState(0, "past", "present", (3, CHANNELS))
-        return convolved(g, params, "kernel", fed(g, "x", CHANNELS), state, activated=activated)
+        return convolved(ModelGraph(g, params, config), "kernel", fed(g, "x", CHANNELS), state, activated=activated)
 
     return write
 
