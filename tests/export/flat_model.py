@@ -117,7 +117,7 @@ class Model:
             gate=self.gate,
             clip=self.clip_qkv,
             softcap=self.attention_softcap,
-            sinks=self.sinks,
+            sinks="head" if self.sinks else None,
             sub_norm=self.sub_norm,
         )
         width = own.mlp_width or self.intermediate_size

@@ -7,7 +7,6 @@ from typing import Literal, TypeVar
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.experts import Experts
-from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
@@ -104,8 +103,7 @@ class Layer:
     @property
     def source(self) -> int | None:
         """The earlier layer whose keys and values it reads, instead of its own or besides."""
-        reading = (self.attention, self.extra(MixedAttention))
-        return next((one.source for one in reading if one and one.source is not None), None)
+        return self.attention.reads if self.attention else None
 
     def extra(self, kind: type[C]) -> C | None:
         """The extra of this class, if it has one."""

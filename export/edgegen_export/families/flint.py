@@ -22,7 +22,7 @@ def read_flint(read: ConfigReader) -> DecoderConfig:
     windowed = read_layer_types(read, config.num_layers, windowed)
     config = sliding(rotating(config, None, [not slides for slides in windowed]), read_window(read), windowed)
     config = with_qk_norm(config)
-    config = config.each_attention(lambda own: replace(own, sinks=True))
+    config = config.each_attention(lambda own: replace(own, sinks="head"))
     shared = read.positive("shared_expert_intermediate_size")
     config = read_qwen_experts(read, config)
     return config.each_experts(lambda own: replace(own, routing=Routing("sigmoid"), shared_width=shared))

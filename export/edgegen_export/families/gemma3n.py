@@ -44,7 +44,8 @@ def read_gemma3n(read: ConfigReader) -> DecoderConfig:
     rope = read_rope(read, head_dim, positions)
     default_context, longest_context = contexts(rope, positions)
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
-    attention = Attention(heads, kv_heads, head_dim, 1.0, rope=rope, qk_norm=QKNorm(norm, over="head"), value_norm=True)
+    qk_norm = QKNorm(norm, over="head")
+    attention = Attention(heads, kv_heads, head_dim, 1.0, rope=rope, qk_norm=qk_norm, value_norm=norm)
     activation = read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
     read.ignore("attention_bias")  # the checkpoint's tensors show it
     read.ignore("altup_lr_multiplier", "query_pre_attn_scalar")  # in published files; no code of the model reads them

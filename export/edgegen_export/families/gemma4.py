@@ -64,7 +64,7 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
             source=source,
             value_is_key=keys_as_values and not has_window and source is None,
             qk_norm=QKNorm(norm, over="head"),
-            value_norm=True,
+            value_norm=norm,
         )
         width = wider if wider and source is not None else inner
         layers.append(Layer(attention, experts or MLP(width, activation, gated=True), extras=extras))

@@ -18,7 +18,7 @@ def read_gpt_oss(read: ConfigReader) -> DecoderConfig:
     config = with_experts(read, read_llama(read), "num_local_experts", normalized=True)
     read.ignore("initial_context_length")  # what YaRN's scaling says too
     which = read_layer_types(read, config.num_layers, every(2, False, True, config.num_layers))
-    config = sliding(config, read_window(read), which).each_attention(lambda own: replace(own, sinks=True))
+    config = sliding(config, read_window(read), which).each_attention(lambda own: replace(own, sinks="head"))
     glu = SwiGLU(alpha=read.above_zero("swiglu_alpha"), offset=1.0, limit=read.above_zero("swiglu_limit"))
     return config.each_experts(lambda own: replace(own, glu=glu))
 

@@ -59,7 +59,7 @@ GRANITE = Architecture(
 
 def read_granite_swa(read: ConfigReader) -> DecoderConfig:
     """``GraniteSWAConfig``: all layers but every fourth, from the first on, have a sliding window."""
-    config = read_granite(read).each_attention(lambda own: replace(own, sinks=True))
+    config = read_granite(read).each_attention(lambda own: replace(own, sinks="head"))
     which = read_layer_types(read, config.num_layers, [i % 4 != 0 for i in range(config.num_layers)])
     config = sliding(config, read_window(read), which)
     thetas = cast("list[object] | None", read.optional("layer_rope_theta", list))

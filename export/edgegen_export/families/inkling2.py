@@ -91,7 +91,7 @@ def _read_layers(read: ConfigReader) -> DecoderConfig:
     limits = Limits(read.above_zero("qk_l2_clip_threshold"), read.above_zero("rel_l2_clip_threshold"))
 
     def attention(own: RelativeAttention) -> RelativeAttention:
-        own = replace(own, limits=limits, gate=Gate("channel"), value_norm=True, query_sinks=True, even=True)
+        own = replace(own, limits=limits, gate=Gate("channel"), value_norm=norm, sinks="query", even=True)
         return replace(own, dynamic=own.window is None, apart=own.window is None)
 
     layers = read.count("num_hidden_layers")

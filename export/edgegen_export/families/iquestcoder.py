@@ -47,12 +47,9 @@ def _mixing(layer: Layer, window: int) -> Layer:
     """A layer of the first pass, which stores the gates, or of the second, whose own keys are those of a window."""
     own = layer.attention
     assert own, "all layers have attention"
-    mixed = MixedAttention(layer.repeats, own.heads, own.head_dim)
-    return replace(
-        layer,
-        attention=own if layer.repeats is None else replace(own, window=window),
-        extras=(*layer.extras, mixed),
-    )
+    seen = None if layer.repeats is None else window
+    heads = (own.heads, own.kv_heads, own.head_dim)
+    return replace(layer, attention=MixedAttention(*heads, own.scale, seen, own.rope, earlier=layer.repeats))
 
 
 IQUESTLOOPCODER = Architecture(

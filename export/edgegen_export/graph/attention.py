@@ -4,19 +4,16 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, h heads.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from edgegen.bundle.kv_format import KV_FORMATS
 from edgegen.bundle.manifest import KVLayer
 from edgegen_export.architecture.components.attention import Attention, Gate
-from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.activations import negative_softplus
 from edgegen_export.graph.builder import NONE, GraphBuilder, Value, trimmed
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.reductions import total
 from edgegen_export.graph.stream import Stream, norm_of_groups, norm_operator
 
 ROTARY_STEP = 16
@@ -26,8 +23,11 @@ Reading = Callable[[Value, Value, Value], Value]
 """Result of attention, [b, t, h · head_dim], of query, key and value, or of all three packed in the first."""
 
 
-def softmax_attention(layer: LayerGraph, attention: Attention, inputs: tuple[Value, ...]) -> Stream:
-    """Causal attention of [b, t, d] over the KV cache, to which the operator appends in place.
+def softmax_attention(
+    layer: LayerGraph, attention: Attention, inputs: tuple[Value, ...], read: Reading | None = None
+) -> Stream:
+    """Causal attention of [b, t, d] over the KV cache, to which the operator appends in place; ``read``: as in
+    :func:`attended`.
 
     A layer that reads another's cache appends the other's keys and values a second time, in the same place: the
     operator always appends, and the bits are the same.
@@ -35,7 +35,7 @@ def softmax_attention(layer: LayerGraph, attention: Attention, inputs: tuple[Val
     Returns the output projection without its bias, which the stream adds.
     """
     (x,) = inputs
-    return attended(layer, attention, layer.linear(x, *attention.inputs))
+    return attended(layer, attention, layer.linear(x, *attention.inputs), read)
 
 
 def attended(layer: LayerGraph, attention: Attention, packed: Value, read: Reading | None = None) -> Stream:
@@ -47,8 +47,8 @@ def attended(layer: LayerGraph, attention: Attention, packed: Value, read: Readi
     if attention.clip is not None:
         limit = np.array(attention.clip, np.float32)
         packed = g.op.Clip(packed, g.constant(-limit), g.constant(limit))
-    query, key, value = _prepared(layer, attention, packed)
-    result = read(query, key, value) if read else _read(layer, attention, query, key, value)
+    parts, rotates = _prepared(layer, attention, packed), rotates_inside(attention)
+    result = read(*parts) if read else cached_attention(layer, attention, parts, layer.caches[0], rotates=rotates)
     if attention.gate:
         result = gated(g, attention.gate, result, opening, attention.heads, attention.head_dim)
     if attention.sub_norm:
@@ -64,12 +64,11 @@ def cached_attention(
     *,
     rotates: bool = False,
     bias: Value = NONE,
-    sinks: Value = NONE,
 ) -> Value:
     """Return the result of attention to the KV cache, [b, t, h · head_dim]; keys and values are appended to it first.
 
     ``packed``: query, key and value, or all three in the first; ``rotates``: whether the operator applies RoPE;
-    ``bias`` [b, h, t, keys]: added to the scores; ``sinks`` [h]: logits of heads that add nothing, if computed.
+    ``bias`` [b, h, t, keys]: added to the scores, less the logits of queries that add nothing.
     """
     g, step = layer.g, layer.step
     cos, sin = step.rotary[attention.rope] if attention.rope and rotates else (NONE, NONE)
@@ -78,7 +77,8 @@ def cached_attention(
     lengths, positions = step.lengths[cache.cache_class], step.positions if cos else NONE
     inputs = [*packed, *past, lengths.seqlens, lengths.total, cos, sin, positions]
     inputs += [bias or step.unseen.get(cache.cache_class, step.alibi)]
-    inputs += [layer.weight("attn.sinks") if attention.sinks else sinks]
+    computed = g.constant(np.zeros(attention.heads, np.float32)) if attention.sinks == "query" else NONE
+    inputs += [layer.weight("attn.sinks") if attention.sinks == "head" else computed]
     if rounding := KV_FORMATS[step.kv_dtype].attributes:
         of_keys, of_values = kv_scale_names(layer.index if attention.source is None else attention.source)
         names = (of_keys, of_keys if cache.latent else of_values)
@@ -112,21 +112,8 @@ def kv_scale_names(layer: int) -> tuple[str, str]:
     return f"layers.{layer}.attn.k_scale", f"layers.{layer}.attn.v_scale"
 
 
-def _read(layer: LayerGraph, attention: Attention, query: Value, key: Value, value: Value) -> Value:
-    """Return the result of attention to the layer's own keys and values, or to these and an earlier layer's."""
-    rotates, (cache, *others) = _rotates_inside(attention), layer.caches
-    result = cached_attention(layer, attention, (query, key, value), cache, rotates=rotates)
-    mixed = layer.parts.extra(MixedAttention)
-    if mixed is None or mixed.source is None:
-        return result
-    whole, read = replace(attention, window=None, source=mixed.source), (query, *layer.step.kept[mixed.source])
-    earlier = cached_attention(layer, whole, read, others[0], rotates=rotates)
-    if rotates:
-        query = rotated(layer, attention.rope, query, attention.heads, attention.size)
-    return with_earlier(layer, mixed, query, (earlier, result))
-
-
-def _rotates_inside(attention: Attention) -> bool:
+def rotates_inside(attention: Attention) -> bool:
+    """Whether the attention operator applies RoPE."""
     rope, normed_later = attention.rope, attention.qk_norm is not None and attention.qk_norm.after_rotation
     fits = rope is not None and attention.head_dim % ROTARY_STEP == 0 and rope.dim % ROTARY_STEP == 0
     return fits and attention.size == attention.head_dim and not normed_later
@@ -142,7 +129,7 @@ def _prepared(layer: LayerGraph, attention: Attention, packed: Value) -> tuple[V
     attention operator cannot apply it; ``packed`` in the first, if it does all of that. Keys and values may be another
     layer's."""
     is_source = layer.index in layer.config.sources
-    rotated_before = attention.rope is not None and not _rotates_inside(attention)
+    rotated_before = attention.rope is not None and not rotates_inside(attention)
     if not (attention.takes_apart or is_source or layer.parts.source is not None or rotated_before):
         return packed, NONE, NONE
     if attention.source is not None:
@@ -151,7 +138,7 @@ def _prepared(layer: LayerGraph, attention: Attention, packed: Value) -> tuple[V
     query, key, *others = g.split(packed, *widths)
     value = others[0] if others else key
     if attention.value_norm:
-        value = norm_of_groups(g, replace(layer.config.norm, kind="rms"), value, attention.kv_heads, attention.head_dim)
+        value = norm_of_groups(g, attention.value_norm, value, attention.kv_heads, attention.head_dim)
     query = _scaled(layer, attention, _turned(layer, attention, "q", query))
     key = _turned(layer, attention, "k", key)
     if is_source:
@@ -164,7 +151,7 @@ def _turned(layer: LayerGraph, attention: Attention, name: str, x: Value) -> Val
     qk_norm = attention.qk_norm
     if qk_norm and not qk_norm.after_rotation:
         x = head_norm(layer, attention, name, x)
-    if not _rotates_inside(attention):
+    if not rotates_inside(attention):
         heads = {"q": attention.heads, "k": attention.kv_width // attention.size}[name]
         x = rotated(layer, attention.rope, x, heads, attention.size)
     return head_norm(layer, attention, name, x) if qk_norm and qk_norm.after_rotation else x
@@ -212,18 +199,6 @@ def head_norm(layer: LayerGraph, attention: Attention, name: str, x: Value) -> V
     else:
         plain = norm_operator(g, qk_norm.norm, split, g.constant(np.ones(head_dim, np.float32)))
         result = g.op.Mul(plain, layer.weight(f"{module}.weight"))
-        if bias := layer.params.bias(f"{layer.name}.{module}"):
+        if bias := layer.bias(module):
             result = g.op.Add(result, g.weight(bias))
     return g.op.Reshape(result, g.axes(0, 0, heads * head_dim))
-
-
-def with_earlier(layer: LayerGraph, mixed: MixedAttention, query: Value, read: tuple[Value, Value]) -> Value:
-    """Mix what rotated queries [b, t, h · head_dim] read of an earlier layer's keys and values, and of their own."""
-    g = layer.g
-    by_head = g.axes(0, 0, mixed.heads, mixed.head_dim)
-    weight, bias = (layer.weight(f"mix.{name}") for name in ("weight", "bias"))
-    logit = total(g, g.op.Mul(g.op.Reshape(query, by_head), weight), mixed.head_dim)
-    gate = g.op.Sigmoid(g.op.Add(logit, g.op.Unsqueeze(bias, g.axes(-1))))
-    earlier, later = (g.op.Reshape(x, by_head) for x in read)
-    result = g.op.Add(later, g.op.Mul(gate, g.op.Sub(earlier, later)))
-    return g.op.Reshape(result, g.axes(0, 0, mixed.heads * mixed.head_dim))

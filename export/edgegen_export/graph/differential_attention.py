@@ -9,7 +9,7 @@ Shapes: b rows (batch), t new tokens per row, h queries, s numbers of a query.
 import numpy as np
 
 from edgegen_export.architecture.components.differential_attention import DifferentialAttention
-from edgegen_export.graph.attention import attended, cached_attention
+from edgegen_export.graph.attention import cached_attention, softmax_attention
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.stream import Stream
@@ -22,8 +22,7 @@ def differential_attention(layer: LayerGraph, attention: DifferentialAttention, 
         pairs = _of_pairs(layer.g, attention, query), key, value
         return _difference(layer, attention, cached_attention(layer, attention, pairs, layer.caches[0]))
 
-    (x,) = inputs
-    return attended(layer, attention, layer.linear(x, *attention.inputs), read)
+    return softmax_attention(layer, attention, inputs, read)
 
 
 def _of_pairs(g: GraphBuilder, attention: DifferentialAttention, query: Value) -> Value:

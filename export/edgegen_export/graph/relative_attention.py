@@ -52,14 +52,13 @@ def relative_attention(layer: LayerGraph, attention: RelativeAttention, inputs: 
     if attention.qk_norm:
         query, key = (head_norm(layer, attention, name, x) for name, x in (("q", query), ("k", key)))
     if attention.value_norm:
-        value = norm_of_groups(g, layer.config.norm, value, kv_heads, head_dim)
+        value = norm_of_groups(g, attention.value_norm, value, kv_heads, head_dim)
     if attention.query_scale:
         factor = layer.step.query_scales[attention.query_scale]
         query, relative = g.op.Mul(query, factor), g.op.Mul(relative, factor)
     apart = layer.step.distances[cache.cache_class, attention.extent]
     bias = _bias(layer, attention, relative, parts.get("sink", NONE), apart)
-    sinks = g.constant(np.zeros(heads, np.float32)) if attention.query_sinks else NONE
-    read = cached_attention(layer, attention, (query, key, value), cache, bias=bias, sinks=sinks)
+    read = cached_attention(layer, attention, (query, key, value), cache, bias=bias)
     read = gated(g, attention.gate, read, parts["gate"], heads, head_dim) if attention.gate else read
     return layer.output(read, "attn.o")
 

@@ -15,6 +15,7 @@ from edgegen_export.architecture.components.kimi_delta_attention import KimiDelt
 from edgegen_export.architecture.components.latent_attention import LatentAttention
 from edgegen_export.architecture.components.mamba1 import GatedMemory, Mamba1
 from edgegen_export.architecture.components.mamba2 import Mamba2
+from edgegen_export.architecture.components.mixed_attention import MixedAttention
 from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.normalized import NormalizedAttention, NormalizedMLP
@@ -35,6 +36,7 @@ from edgegen_export.graph.latent_attention import latent_attention
 from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.mamba1 import mamba1
 from edgegen_export.graph.mamba2 import mamba2
+from edgegen_export.graph.mixed_attention import mixed_attention
 from edgegen_export.graph.mlp import plain_mlp
 from edgegen_export.graph.relative_attention import relative_attention
 from edgegen_export.graph.shared_block import shared_attention, shared_mlp
@@ -61,6 +63,7 @@ ATTENTIONS: dict[type[Attention], Callable[[LayerGraph, Any, tuple[Value, ...]],
     SharedAttention: shared_attention,
     DifferentialAttention: differential_attention,
     LatentAttention: latent_attention,
+    MixedAttention: mixed_attention,
     RelativeAttention: relative_attention,
 }
 """The graph of attention of each class, over x [b, t, d], or over what queries, keys and values are projected of."""

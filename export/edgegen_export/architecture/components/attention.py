@@ -63,10 +63,10 @@ class Attention(Component):
     ``scale``: factor of q·k before the softmax; ``window``: size of the sliding window, which includes the query's own
     position, or None for full attention; ``rope``: rotation of queries and keys, or None. ``source``: an earlier layer,
     whose keys and values it reads instead of its own. ``value_is_key``: values are what the key projection gives,
-    before its norm and rotation. ``value_norm``: each head of the values is divided by its root mean square, with the
-    epsilon of the model's norm. ``clip``: limit to which q, k and v are clamped. ``softcap``: scores are ``softcap ·
-    tanh(score / softcap)``.
-    ``sinks``: each head has a logit that takes a share of the softmax and adds nothing (Xiao et al., arXiv:2309.17453).
+    before its norm and rotation. ``value_norm``: of each head of the values, without weights. ``clip``: limit to which
+    q, k and v are clamped. ``softcap``: scores are ``softcap · tanh(score / softcap)``.
+    ``sinks``: each head has a trained logit, or each query one that is projected, which takes a share of the softmax
+    and adds nothing (Xiao et al., arXiv:2309.17453).
     ``sub_norm``: what attention reads is normalized, all heads together, before the output projection.
     """
 
@@ -79,12 +79,12 @@ class Attention(Component):
     source: int | None = None
     value_is_key: bool = False
     qk_norm: QKNorm | None = None
-    value_norm: bool = False
+    value_norm: Norm | None = None
     query_scale: QueryScale | None = None
     gate: Gate | None = None
     clip: float | None = None
     softcap: float | None = None
-    sinks: bool = False
+    sinks: Literal["head", "query"] | None = None
     sub_norm: Norm | None = None
 
     inputs_wide: ClassVar[int] = 1
@@ -97,6 +97,11 @@ class Attention(Component):
     @property
     def least_onnxruntime(self) -> str:
         return WINDOWS if self.window else LEAST_ONNXRUNTIME
+
+    @property
+    def reads(self) -> int | None:
+        """The earlier layer whose keys and values it reads, instead of its own or besides."""
+        return self.source
 
     @property
     def size(self) -> int:
@@ -127,7 +132,7 @@ class Attention(Component):
     @property
     def sees_shifts(self) -> bool:
         """Whether weights change where the same is added to all scores of a query."""
-        return self.softcap is not None or self.sinks
+        return self.softcap is not None or self.sinks is not None
 
     @property
     def gates(self) -> Shapes:
@@ -167,7 +172,7 @@ class Attention(Component):
         return {**taking, "attn.o": (hidden, self.width)}
 
     def numbers(self, hidden: int) -> Shapes:
-        return {"attn.sinks": (self.heads,)} if self.sinks else {}
+        return {"attn.sinks": (self.heads,)} if self.sinks == "head" else {}
 
     def norms(self, norm: Norm, hidden: int) -> Norms:
         found = {"attn.sub_norm": (self.sub_norm, (self.width,))} if self.sub_norm else {}

@@ -34,8 +34,7 @@ class RelativeAttention(Attention):
     before their norms. ``even``: divided by the root of the number of terms. ``dynamic``: to the kernel's taps are
     added those that a token makes for each head.
 
-    ``apart``: queries, keys and values are projected of different inputs. ``query_sinks``: each query has a logit,
-    which takes a share of its softmax and adds nothing.
+    ``apart``: queries, keys and values are projected of different inputs.
     """
 
     rank: int = field(kw_only=True)
@@ -44,7 +43,6 @@ class RelativeAttention(Attention):
     even: bool = False
     dynamic: bool = False
     apart: bool = False
-    query_sinks: bool = False
     limits: Limits | None = None
 
     @property
@@ -52,13 +50,9 @@ class RelativeAttention(Attention):
         return self.extent
 
     @property
-    def sees_shifts(self) -> bool:
-        return self.query_sinks or self.softcap is not None or self.sinks
-
-    @property
     def of_queries(self) -> Shapes:
         """Projections of the queries' input, and the number of channels of each."""
-        sinks = {"sink": (self.heads,)} if self.query_sinks else {}
+        sinks = {"sink": (self.heads,)} if self.sinks == "query" else {}
         return {"q": (self.width,), "relative": (self.heads * self.rank,), **self.gates, **sinks}
 
     def of_keys(self, name: str) -> Shapes:
