@@ -1,6 +1,8 @@
 """Graphs of the kernels' operators, and their results by the definition in kernels/matmul/matrix.h, in NumPy."""
 
+import ctypes
 import os
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +41,12 @@ def needs_library() -> Path:
     return library
 
 
+def tiles_are_allowed() -> bool:
+    """Whether the system gives AMX's tiles to this process: a sandbox may refuse them, whatever the processor has."""
+    arch_prctl, ask, tiles = 158, 0x1023, 18
+    return sys.platform == "linux" and ctypes.CDLL(None).syscall(arch_prctl, ask, tiles) == 0
+
+
 def instruction_sets() -> list[str]:
     """Names of EDGEGEN_ISA that this processor runs."""
     try:
@@ -46,6 +54,8 @@ def instruction_sets() -> list[str]:
     except OSError:
         return ["portable"]
     flags = {word for line in lines if line.lower().startswith(("flags", "features")) for word in line.split()}
+    if "amx_int8" in flags and not tiles_are_allowed():
+        flags.remove("amx_int8")
     return [name for name, flag in _CPU_FLAGS.items() if flag in flags] + ["portable"]
 
 

@@ -1,8 +1,7 @@
 """A graph of stock operators, and the same graph as it is rewritten, run by ONNX Runtime."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -18,23 +17,6 @@ from edgegen.model.kernels import kernel_library
 needs_kernels = pytest.mark.skipif(kernel_library() is None, reason="the kernels are not compiled")
 
 Floats = NDArray[np.float32]
-
-
-def instruction_sets() -> list[str]:
-    """Return the instruction sets that this processor runs, by their names for EDGEGEN_ISA; an unknown name means the
-    best there is."""
-    cpu = set(_flags())
-    x86 = {"amx": "amx_int8", "avx512vnni": "avx512_vnni", "avx2": "avx2"}
-    arm = {"i8mm": "i8mm", "dotprod": "asimddp", "neon": "asimd"}
-    return [name for name, flag in {**x86, **arm}.items() if flag in cpu] + ["portable"]
-
-
-def _flags() -> Iterable[str]:
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
-            return {word for line in lines if line.startswith(("flags", "Features")) for word in line.split()}
-    except OSError:
-        return ()
 
 
 @dataclass
