@@ -1,7 +1,7 @@
 """bind(): a checkpoint's tensors under our names, each used exactly once."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from edgegen.errors import TensorError, did_you_mean, one_or_list
@@ -43,15 +43,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
         )
         wanted = dict(zip(sources, sizes, strict=True))
         if any(name in required for name in names) or any(sources.values()):
-            missing = {name: name for name, source in sources.items() if source is None}
-            if len(missing) == len(sources) > 1:
-                first, *_, last = missing  # experts may have thousands
-                missing = {first: f"{first} to {last}"}
-            problems += [
-                f"{said}: missing, shape {list(wanted[name])} expected"
-                f"{did_you_mean(said, strange.get(_layer(name), ()))}"
-                for name, said in missing.items()
-            ]
+            problems += _missing(sources, wanted, strange)
         present = [source for source in sources.values() if source is not None]
         used |= found.keys() & set(layout.names)
         problems += [
@@ -81,6 +73,19 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     if problems:
         raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
     return bound
+
+
+def _missing(
+    sources: Mapping[str, LazyTensor | None], wanted: Mapping[str, Shape], strange: Mapping[str, Iterable[str]]
+) -> Iterator[str]:
+    """Say which of the ``sources`` are not there; ``strange``: by layer, names that no layout has."""
+    missing = {name: name for name, source in sources.items() if source is None}
+    if len(missing) == len(sources) > 1:
+        first, *_, last = missing  # experts may have thousands
+        missing = {first: f"{first} to {last}"}
+    for name, said in missing.items():
+        advice = did_you_mean(said, strange.get(_layer(name), ()))
+        yield f"{said}: missing, shape {list(wanted[name])} expected{advice}"
 
 
 def bind_draft_head(
