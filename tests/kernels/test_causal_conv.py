@@ -2,7 +2,7 @@
 any cut of a text, and graphs that lie."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgegen.bundle.layer_state import FixedState
 from edgegen.graph.kernel_operators import inexact_operators, with_kernels
 from edgegen_export.graph.builder import GraphBuilder, Tensor
+from edgegen_export.graph.layer_graph import ModelGraph
 from edgegen_export.graph.short_conv import convolved
 from tests.kernels.material import Array, instruction_sets, same_bits, session_of
 from tests.kernels.stock import needs_kernels
@@ -42,10 +43,10 @@ class Fed:
 def exported(weight: Array, bias: Array | None, *, activated: bool) -> bytes:
     """The nodes that an export writes for a kernel [d, 1, w], the weights in the graph."""
     d, _, w = weight.shape
-    g, params = GraphBuilder("convolution"), Fed(weight, bias)
+    g, params, nowhere = GraphBuilder("convolution"), cast(Any, Fed(weight, bias)), cast(Any, None)
     x = g.input("x", "float32", ["batch", "tokens", d])
     state = FixedState(0, "past", "present", (w - 1, d))
-    y = convolved(g, params, "kernel", x, state, activated=activated)  # pyright: ignore[reportArgumentType]
+    y = convolved(ModelGraph(g, params, nowhere), "kernel", x, state, activated=activated)
     g.output("y", y, "float32", ["batch", "tokens", d])
     model = g.model()
     model.graph.initializer.append(numpy_helper.from_array(weight, "kernel"))
