@@ -109,11 +109,3 @@ def added_tokens(path: Path, sha256: str) -> list[dict[str, Any]] | None:
         return json.loads(data[offset : offset + size])["added_tokens"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def hash_of(token: bytes) -> int:
-    """FNV-1a, by which a token's slot is found."""
-    value = 2166136261
-    for byte in token:
-        value = (value ^ byte) * 16777619 & 0xFFFFFFFF
-    return value

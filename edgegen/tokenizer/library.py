@@ -85,15 +85,23 @@ class LibraryBackend:
 
         Raises ``ValueError``, which says why they cannot be read.
         """
+        from edgegen.tokenizer.tokenizer_check import check_tokenizer, read_tokenizer_json
+
+        return cls.of_checked(data, check_tokenizer(read_tokenizer_json(data)).growth)
+
+    @classmethod
+    def of_checked(cls, data: bytes, growth: float) -> Self:
+        """The tokenizer of contents that ``check_tokenizer`` has let through; ``growth``: what it has said of them.
+
+        Raises ``ValueError``, which says why the library does not read them.
+        """
         import tokenizers  # not for a compiled one, nor the check
 
         from edgegen.tokenizer.panic import without_panic_text
-        from edgegen.tokenizer.tokenizer_check import check_tokenizer, read_tokenizer_json
 
-        bounds = check_tokenizer(read_tokenizer_json(data))
         with without_panic_text():
             try:
-                backend = cls(cast(Any, tokenizers.Tokenizer).from_buffer(data), bounds.growth)
+                backend = cls(cast(Any, tokenizers.Tokenizer).from_buffer(data), growth)
             except BaseException as error:
                 raise_unless_the_librarys(error)
                 raise ValueError(str(error)) from error
@@ -147,6 +155,10 @@ class LibraryBackend:
     def token_to_id(self, token: str) -> int | None:
         return self._library.token_to_id(token)
 
+    def vocabulary(self) -> dict[str, int]:
+        """The ids of all tokens, added ones included."""
+        return self._library.get_vocab()
+
     def same_as(self, other: "LibraryBackend") -> bool:
         """Whether the library would write the very same file of ``other``."""
         return self._library.to_str() == other._library.to_str()
@@ -158,7 +170,7 @@ class LibraryBackend:
         falls_back = letters[0] != "<0x00>" or getattr(self._library.model, "byte_fallback", False)
         if not falls_back or any(self.token_to_id(letter) is None for letter in letters):
             return None  # any number of unknown characters may become one token
-        longest = max(map(len, self._library.get_vocab()), default=1)
+        longest = max(map(len, self.vocabulary()), default=1)
         return longest if normalizer is None else _COMPOSED * longest
 
     def respelled(self, spelling: Mapping[int, str]) -> "_Respelled":

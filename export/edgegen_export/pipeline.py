@@ -22,6 +22,7 @@ from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
 from edgegen.model.ort_session import OneSession
 from edgegen.system import is_portable, name_clashes, read_regular, trim_memory
+from edgegen.tokenizer import Tokenizer
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.calibration.moves import MOVES
 from edgegen_export.checkpoint import Checkpoint
@@ -51,7 +52,7 @@ from edgegen_export.output.resume import ResumeFolder
 from edgegen_export.parity.compare import compare, record_reference
 from edgegen_export.parity.extent import Extent
 from edgegen_export.parity.layer_errors import layer_errors
-from edgegen_export.parity.sample_text import Ids, file_ids, read_tokenizer, sample_ids
+from edgegen_export.parity.sample_text import Ids, file_ids, sample_ids
 from edgegen_export.parity.warnings import parity_warnings
 from edgegen_export.preflight.preflight import Preflight, memory_here, needs
 from edgegen_export.quantization import Prepared, prepare
@@ -62,8 +63,9 @@ from edgegen_export.source.optimum.model_source import TraceLoader
 from edgegen_export.tokenizer.compiled import compiled_form
 from edgegen_export.tokenizer.end_of_sequence import end_of_sequence
 from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
+from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
 from edgegen_export.tokenizer.special_tokens import check_special_tokens
-from edgegen_export.tokenizer.tokenizer_json import quick_to_read
+from edgegen_export.tokenizer.written import added_ids
 
 
 def export(
@@ -126,7 +128,7 @@ def export(
         sample, evaluated, text = compared_texts(vocabulary, model.facts.model, options.eval_text, progress)
         trim_memory()  # of the tokenizer
         prepared = prepare(model, options, resume, writer.scratch(), vocabulary, settings, sample, progress)
-        added = read_tokenizer(vocabulary).added_tokens if vocabulary else ()
+        added = added_ids(tokenizer[TOKENIZER]) if vocabulary else ()
         draft = model.draft_graph(prepared.tensors, prepared.recipe, {*map(int, np.unique(prepared.text)), *added})
         hidden = model.hidden_graphs(prepared.tensors) if options.with_hidden or draft else None
         for own in (one.tensors for one in (hidden, draft) if one is not None):
@@ -170,7 +172,9 @@ def needs_of(source: str, target: Path, options: ExportOptions) -> str | None:
     loader = FamilyLoader(FAMILIES, None, None, Silent(), with_head=True, draft_head=None)
     preflight = Preflight(loader, target, options.scheme, options.fast, Silent(), memory=memory_here())
     opened = Checkpoint.open(source, check_config=preflight.check_config)
-    tokenizer_files(loader.ready(opened), lambda _: None)
+    files = tokenizer_files(loader.ready(opened), lambda _: None)
+    if TOKENIZER in files:
+        OpenedTokenizer.quick_to_read(files[TOKENIZER])
     preflight.check_target()
     return None if preflight.estimate is None else needs(preflight.estimate)
 
@@ -198,13 +202,18 @@ def _unless_refused(checkpoint: Checkpoint, progress: ExportProgress) -> Embeddi
 
 
 def compiled_tokenizer(checkpoint: Checkpoint, progress: ExportProgress) -> dict[str, bytes]:
-    """The files of the tokenizer, checked, and compiled for the runtime; none of a checkpoint without one."""
+    """The files of the tokenizer, checked, and compiled for the runtime; none of a checkpoint without one.
+
+    Raises:
+        CheckpointError: the files are malformed, contradict each other, or make no tokenizer.
+    """
     files = tokenizer_files(checkpoint, progress.warn)
     if TOKENIZER in files:
-        for warning in check_special_tokens(files):
+        opened = OpenedTokenizer.quick_to_read(files[TOKENIZER])
+        files[TOKENIZER] = opened.data
+        for warning in check_special_tokens(files, Tokenizer(opened.backend)):
             progress.warn(warning)
-        files[TOKENIZER] = quick_to_read(files[TOKENIZER])
-        files |= compiled_form(files[TOKENIZER])
+        files |= compiled_form(opened)
     return files
 
 

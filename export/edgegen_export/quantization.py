@@ -22,12 +22,12 @@ from edgegen_export.files.progress import FINGERPRINT, QUANTIZING, SAMPLING, SMO
 from edgegen_export.files.scratch import Scratch
 from edgegen_export.options import ExportOptions
 from edgegen_export.output.resume import ResumeFolder, fingerprint
-from edgegen_export.parity.sample_text import read_tokenizer
 from edgegen_export.quantize.block_store import BlockStore
 from edgegen_export.quantize.blockwise import Blocks
 from edgegen_export.source.model_source import ModelSource
 from edgegen_export.source.self_sampling import sampling_runner
 from edgegen_export.tensors.lazy import LazyTensor
+from edgegen_export.tokenizer.written import written_tokenizer
 
 _TEXT = "text.npy"
 
@@ -139,7 +139,7 @@ def _text_of(file: Path, source: ModelSource, vocabulary: Path | None, tokens: i
         raise UsageError("a calibration text needs a tokenizer, and the checkpoint has none: leave the text out")
     model = source.facts.model
     row = Amount.of(model.parameters).length
-    return read_text(file, read_tokenizer(vocabulary), model.vocab_size, model.max_context, tokens, row)
+    return read_text(file, written_tokenizer(vocabulary), model.vocab_size, model.max_context, tokens, row)
 
 
 def _own_text(

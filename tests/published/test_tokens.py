@@ -1,14 +1,13 @@
 """Every published tokenizer that can be had, without weights: ids of hard texts are those of the tokenizers library."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
 
-from edgegen.model.kernels import kernel_library
 from edgegen.tokenizer import Tokenizer
 from edgegen_export.tokenizer.compiled import compiled_form
-from edgegen_export.tokenizer.tokenizer_json import quick_to_read
+from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
+from edgegen_export.tokenizer.written import written_tokenizer
 from tests.published.conftest import Record
 from tests.published.making import ids_of, texts_of
 from tests.published.tokenizer_sources import NotHereError, published_tokenizer
@@ -63,14 +62,10 @@ def test_tokens(source: str, record: Record, tmp_path: Path) -> None:
 
 def _exported(content: bytes, folder: Path) -> tuple[Tokenizer, str]:
     """The tokenizer as a bundle has it: by its compiled form where there is one, and which it is."""
-    content = quick_to_read(content)
+    opened = OpenedTokenizer.quick_to_read(content)
     source = folder / "tokenizer.json"
-    source.write_bytes(content)
-    code = kernel_library()
-    for name, data in compiled_form(content).items():
+    source.write_bytes(opened.data)
+    for name, data in compiled_form(opened).items():
         (folder / name).write_bytes(data)
-        digest = hashlib.sha256(content).hexdigest()
-        made = Tokenizer.from_compiled(folder / name, source, digest, code) if code else None
-        if made is not None:
-            return made, "compiled"
-    return Tokenizer.from_file(source), "the library's"
+    found = written_tokenizer(source)
+    return found, "compiled" if found.is_compiled else "the library's"

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import BundleError, CheckpointError, UsageError
+from edgegen.errors import UsageError
 from edgegen.system import read_regular_text
-from edgegen.tokenizer import Tokenizer
 from edgegen_export.parity.extent import OF_SMALL, WINDOW
-from edgegen_export.tokenizer.files import TOKENIZER
+from edgegen_export.tokenizer.written import written_tokenizer
 
 _WINDOWS = OF_SMALL.windows
 """Windows of a text at most."""
@@ -45,18 +44,6 @@ six, to publish the changes in the newspaper, and to meet again before the end o
 """
 
 
-def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer in a ``tokenizer.json``.
-
-    Raises:
-        CheckpointError: it is none that can be read.
-    """
-    try:
-        return Tokenizer.from_file(path)
-    except BundleError as error:
-        raise CheckpointError(f"{TOKENIZER} is not a readable tokenizer: {error.__cause__ or error}") from error
-
-
 def sample_ids(
     tokenizer_file: Path | None, vocab_size: int, max_context: int, warn: Callable[[str], None]
 ) -> tuple[Ids, str]:
@@ -66,7 +53,7 @@ def sample_ids(
     if tokenizer_file is None:
         warn("the checkpoint has no tokenizer: the bundle takes and gives token ids only")
     else:
-        tokenizer = read_tokenizer(tokenizer_file)
+        tokenizer = written_tokenizer(tokenizer_file)
         with suppress(UsageError):  # a closed vocabulary has no token for some words
             ids = [i for i in tokenizer.encode(SAMPLE_TEXT) if i < vocab_size]
         if tokenizer.vocab_size > vocab_size:
@@ -92,7 +79,7 @@ def file_ids(path: Path, tokenizer_file: Path | None, vocab_size: int, max_conte
         text = read_regular_text(path, _CHARACTERS)
     except (OSError, ValueError) as error:
         raise UsageError(f"the text {path} to compare on cannot be read: {error}") from error
-    ids = [i for i in read_tokenizer(tokenizer_file).encode(text) if i < vocab_size]
+    ids = [i for i in written_tokenizer(tokenizer_file).encode(text) if i < vocab_size]
     windows = _windows(ids, max_context)
     if windows is None:
         raise UsageError(

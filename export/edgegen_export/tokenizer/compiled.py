@@ -29,16 +29,16 @@ from edgegen.tokenizer.compiled_format import (
     STRIPS_LEFT,
     STRIPS_RIGHT,
     file_of,
-    hash_of,
 )
-from edgegen.tokenizer.spelling import byte_level_letters, byte_level_speller
+from edgegen.tokenizer.spelling import byte_level_letters
 from edgegen_export.tokenizer.character_classes import digits
+from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
 from edgegen_export.tokenizer.split_automaton import Alphabet, moves_of
 from edgegen_export.tokenizer.split_pattern import SplitPattern, UnsupportedPatternError
 
 _LETTERS = byte_level_letters()
 _ALPHABET = frozenset(_LETTERS)
-_spell = byte_level_speller(_LETTERS)
+_BYTES = str.maketrans({letter: chr(byte) for byte, letter in enumerate(_LETTERS)})
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """How the library's ``ByteLevel`` splits by itself."""
 _SLOTS_PER_TOKEN = 1.5
@@ -57,38 +57,26 @@ class UncompiledError(Exception):
     """The tokenizer has no compiled form; the text says why."""
 
 
-def compiled_form(data: bytes) -> dict[str, bytes]:
+def compiled_form(tokenizer: OpenedTokenizer) -> dict[str, bytes]:
     """The compiled form of a ``tokenizer.json`` by the name of its file; nothing where it has none.
 
     Where this machine has the runtime's code, that has to return the ids of the library for some texts.
     """
     try:
-        theirs = _library_of(data)
-        made = _compiled(data, theirs)
+        made = compiled(tokenizer)
     except UncompiledError:
         return {}
     library = kernel_library()
-    return {COMPILED: made} if library is None or _agrees(made, data, library, theirs) else {}
+    return {COMPILED: made} if library is None or _agrees(made, tokenizer, library) else {}
 
 
-def compiled(data: bytes) -> bytes:
+def compiled(tokenizer: OpenedTokenizer) -> bytes:
     """The compiled form of a ``tokenizer.json``.
 
     Raises:
         UncompiledError: there is none.
     """
-    return _compiled(data, _library_of(data))
-
-
-def _library_of(data: bytes) -> LibraryBackend:
-    try:
-        return LibraryBackend.of(data)
-    except ValueError as error:
-        raise UncompiledError(f"not read by the tokenizers library: {error}") from error
-
-
-def _compiled(data: bytes, library: LibraryBackend) -> bytes:
-    content: dict[str, Any] = json.loads(data)
+    content, library = tokenizer.content, tokenizer.backend
     try:
         composed = _composes(content.get("normalizer"))
         alphabet, automata = _automata(json.dumps(content.get("pre_tokenizer")))
@@ -129,7 +117,7 @@ def _compiled(data: bytes, library: LibraryBackend) -> bytes:
         **dict(zip(("raw_tokens", "normalized_tokens"), trees, strict=True)),
     }
     flags = IGNORE_MERGES if content["model"].get("ignore_merges") else 0
-    return file_of(flags, hashlib.sha256(data).digest(), alphabet.size, sections)
+    return file_of(flags, hashlib.sha256(tokenizer.data).digest(), alphabet.size, sections)
 
 
 @lru_cache(maxsize=8)
@@ -140,9 +128,10 @@ def _automata(pre_tokenizer: str) -> tuple[Alphabet, tuple[NDArray[np.uint16], .
     return alphabet, tuple(moves_of(p, m, alphabet.size) for p, m in zip(patterns, alphabet.member, strict=True))
 
 
-def _agrees(made: bytes, data: bytes, library: Path, theirs: LibraryBackend) -> bool:
+def _agrees(made: bytes, tokenizer: OpenedTokenizer, library: Path) -> bool:
     """Whether the runtime's code returns the library's ids."""
-    ours = CompiledBackend(made, hashlib.sha256(data).hexdigest(), library, lambda: theirs)
+    theirs = tokenizer.backend
+    ours = CompiledBackend(made, hashlib.sha256(tokenizer.data).hexdigest(), library, lambda: theirs)
     added = [token.content for token in theirs.added_tokens.values()]
     texts = [*_TEXTS, *(f"{text}{one}{text}" for text, one in zip(_TEXTS, added, strict=False)), "".join(added[:50])]
     return all(
@@ -205,28 +194,29 @@ class _Vocabulary:
             raise UncompiledError(f"a vocabulary without the letter {missing[0]!r}")
         tokens = vocab | {token.content: i for i, token in library.added_tokens.items()}
         size = max(tokens.values()) + 1
-        if len({*vocab.values()}) < len(vocab) or size > 4 * len(tokens) or "" in tokens:
+        if len({*tokens.values()}) < len(tokens) or size > 4 * len(tokens) or "" in tokens:
             raise UncompiledError("a vocabulary with two tokens of one id, with an empty one, or with many gaps")
+        if library.vocabulary() != tokens:
+            raise UncompiledError("a token whose id the library does not say")
+        spelling = {token: _spelled(token) for token in tokens}
         spelled: list[tuple[bytes, bool] | None] = [None] * size
         for token, token_id in tokens.items():
-            if library.id_to_token(token_id) != token or library.token_to_id(token) != token_id:
-                raise UncompiledError(f"the token {token!r}, whose id the library does not say")
-            spelled[token_id] = _spelled(token)
+            spelled[token_id] = spelling[token]
         ranks = dict[tuple[int, int], tuple[int, int]]()
         for rank, merge in enumerate(cast(Sequence[str | list[str]], model["merges"])):
             left, right = merge.split(" ") if isinstance(merge, str) else merge
             ranks[vocab[left], vocab[right]] = (rank, vocab[left + right])
         merges = np.array([(*pair, *found) for pair, found in ranks.items()], np.int64).reshape(-1, 4)
-        return cls(spelled, {_spelled(token): i for token, i in vocab.items()}, merges)
+        return cls(spelled, {spelling[token]: i for token, i in vocab.items()}, merges)
 
     def sections(self) -> dict[str, bytes]:
         starts, place = list[int](), 0
         for token in self.spelled:
             starts.append(place | (LITERAL if token and token[1] else 0))
             place += len(token[0]) if token else 0
-        slots = np.full(int(len(self.model) * _SLOTS_PER_TOKEN) + 1, NONE, np.int64)
-        for (token, _), token_id in self.model.items():
-            at = hash_of(token) % len(slots)
+        slots = [NONE] * (int(len(self.model) * _SLOTS_PER_TOKEN) + 1)
+        homes = _hashes([token for token, _ in self.model]) % len(slots)
+        for at, token_id in zip(homes.tolist(), self.model.values(), strict=True):
             while slots[at] != NONE:
                 at = (at + 1) % len(slots)
             slots[at] = token_id
@@ -295,7 +285,21 @@ def _chain(component: Component | None, key: str) -> list[Component]:
 
 def _spelled(token: str) -> tuple[bytes, bool]:
     """The bytes of a token, and whether these are its letters in UTF-8."""
-    return _spell(token), not _ALPHABET.issuperset(token)
+    if _ALPHABET.issuperset(token):
+        return token.translate(_BYTES).encode("latin-1"), False
+    return token.encode(), True
+
+
+def _hashes(tokens: Sequence[bytes]) -> NDArray[np.uint32]:
+    """FNV-1a of each token, by which its slot is found."""
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    starts, data = np.cumsum(lengths) - lengths, np.frombuffer(b"".join(tokens), np.uint8)
+    longest_first = np.argsort(-lengths, kind="stable")
+    values = np.full(len(tokens), 2166136261, np.uint32)
+    for place in range(int(lengths.max(initial=0))):
+        longer = longest_first[: np.count_nonzero(lengths > place)]
+        values[longer] = (values[longer] ^ data[starts[longer] + place]) * np.uint32(16777619)
+    return values
 
 
 def _tree(tokens: Mapping[int, AddedToken]) -> bytes:

@@ -63,16 +63,16 @@ def misread(tokenizer: Tokenizer, tokens: Mapping[str, int]) -> dict[str, str]:
     return wrong
 
 
-def check_special_tokens(files: Mapping[str, bytes]) -> list[str]:
+def check_special_tokens(files: Mapping[str, bytes], tokenizer: Tokenizer) -> list[str]:
     """Check the tokenizer files of a bundle: each special token by itself, and those of a rendered chat of two turns.
 
-    Returns warnings: of special tokens that are not their own id wherever they stand, and of a chat template that
-    cannot be rendered.
+    ``tokenizer``: that of the files. Returns warnings: of special tokens that are not their own id wherever they stand,
+    and of a chat template that cannot be rendered.
 
     Raises:
         CheckpointError: the chat template uses such a token, where a chat of two turns does not show it to be found.
     """
-    tokenizer, templates = read_tokenizer(files["tokenizer.json"]), templates_of(files)
+    templates = templates_of(files)
     settings = TokenizerSettings.read(files)
     source = "".join(templates.values())
     special = _special(tokenizer, settings)

@@ -1,19 +1,16 @@
 """TokenizerJson: an editable ``tokenizer.json``."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from edgegen.errors import CheckpointError
-from edgegen.tokenizer import LibraryBackend
 from edgegen.tokenizer.tokenizer_check import check_tokenizer, read_tokenizer_json
 from edgegen_export.tokenizer.added_token import AddedToken
 from edgegen_export.tokenizer.components import Component
 
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-
-_MOST_LEFT_OUT = 1000
-"""Ids without a token, of which the library makes and prints a list whenever it writes a tokenizer."""
 
 
 class TokenizerJson:
@@ -118,7 +115,7 @@ class TokenizerJson:
         return dropout or 0.0
 
     def to_bytes(self) -> bytes:
-        """The file's contents; ``CheckpointError`` if the tokenizers library does not read them.
+        """The file's contents; ``CheckpointError`` if the library could not number the added tokens so.
 
         The library numbers added tokens outside the vocabulary consecutively. Where that would change ids, the tokens
         become part of the vocabulary.
@@ -136,53 +133,14 @@ class TokenizerJson:
         order = ("version", "truncation", "padding", "added_tokens", *_PARTS)
         ordered = {**{key: content.get(key) for key in order}, **content}
         ordered["model"] = ordered.pop("model")
-        data = _encoded(ordered)
-        _check(data)
-        return data
+        return encoded(ordered)
 
 
-def quick_to_read(data: bytes) -> bytes:
-    """A ``tokenizer.json`` without white space, each merge one string: the library reads it in two thirds of the time.
-
-    ``data`` itself where the library would not make the very same tokenizer of it, or reads neither.
-    """
-    content = json.loads(data)
-    model: dict[str, Any] = content["model"]
-    if _ids_left_out(model.get("vocab")) > _MOST_LEFT_OUT:
-        return data
-    merges: Any = model.get("merges")
-    if merges and all(_is_pair(merge) for merge in merges):
-        content = {**content, "model": {**model, "merges": [" ".join(merge) for merge in merges]}}
-    quick = _encoded(content)
-    try:
-        same = LibraryBackend.of(quick).same_as(LibraryBackend.of(data))
-    except ValueError:
-        return data
-    return quick if same else data
-
-
-def _ids_left_out(vocab: object) -> int:
-    """How many ids below the highest no token has."""
-    ids = cast(dict[str, object], vocab).values() if isinstance(vocab, dict) else ()
-    return max((i for i in ids if isinstance(i, int)), default=-1) + 1 - len(ids)
-
-
-def _is_pair(merge: object) -> bool:
-    return isinstance(merge, list) and all(isinstance(part, str) for part in cast(list[object], merge))
-
-
-def _encoded(content: dict[str, Any]) -> bytes:
+def encoded(content: Mapping[str, Any]) -> bytes:
+    """The contents of a ``tokenizer.json``, without white space."""
     # JSON can contain lone surrogates; the check reports them.
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def _has(vocab: dict[str, int] | list[list[Any]], token_id: int, text: str) -> bool:
     return vocab.get(text) == token_id if isinstance(vocab, dict) else vocab[token_id][0] == text
-
-
-def _check(data: bytes) -> None:
-    """Raise ``CheckpointError`` if the tokenizers library does not read ``data``."""
-    try:
-        LibraryBackend.of(data)
-    except ValueError as error:
-        raise CheckpointError(f"the files do not make a tokenizer: {error}") from error

@@ -22,6 +22,7 @@ from edgegen.tokenizer.compiled_format import ACCEPTS, DEAD, added_tokens
 from edgegen_export.tokenizer.character_classes import CODE_POINTS, digits, folded, members
 from edgegen_export.tokenizer.compiled import UncompiledError, compiled, compiled_form
 from edgegen_export.tokenizer.components import Component, byte_level, chain, isolated, template
+from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
 from edgegen_export.tokenizer.pre_tokenizers import NFC, PRE_TOKENIZERS
 from edgegen_export.tokenizer.split_automaton import Alphabet, moves_of
 from edgegen_export.tokenizer.split_pattern import SplitPattern, UnsupportedPatternError
@@ -52,14 +53,18 @@ TEXTS = st.lists(
 ).map("".join)
 
 
+def opened(content: Mapping[str, Any] | bytes) -> OpenedTokenizer:
+    return OpenedTokenizer.of(content if isinstance(content, bytes) else json.dumps(content).encode())
+
+
 def both(content: Mapping[str, Any] | bytes, folder: Path) -> tuple[Tokenizer, Tokenizer]:
     """The tokenizer by its compiled form, and by the library."""
     assert LIBRARY is not None
-    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    tokenizer = opened(content)
     source, made = folder / "tokenizer.json", folder / COMPILED
-    source.write_bytes(data)
-    made.write_bytes(compiled(data))
-    ours = Tokenizer.from_compiled(made, source, hashlib.sha256(data).hexdigest(), LIBRARY)
+    source.write_bytes(tokenizer.data)
+    made.write_bytes(compiled(tokenizer))
+    ours = Tokenizer.from_compiled(made, source, hashlib.sha256(tokenizer.data).hexdigest(), LIBRARY)
     assert ours is not None
     return ours, Tokenizer.from_file(source)
 
@@ -326,20 +331,20 @@ class TestWhatIsCompiled:
             whole = chain("pretokenizers", [*cast(list[Component], steps), byte_level(use_regex=False)])
             change = {**change, "pre_tokenizer": whole}
         with pytest.raises(UncompiledError, match=said):
-            compiled(json.dumps(byte_level_tokenizer(**change)).encode())
+            compiled(opened(byte_level_tokenizer(**change)))
 
     def test_a_tokenizer_has_it_or_none_is_written(self) -> None:
-        assert compiled_form(json.dumps(byte_level_tokenizer()).encode()).keys() == {COMPILED}
-        assert compiled_form(json.dumps(byte_level_tokenizer(normalizer={"type": "NFKC"})).encode()) == {}
+        assert compiled_form(opened(byte_level_tokenizer())).keys() == {COMPILED}
+        assert compiled_form(opened(byte_level_tokenizer(normalizer={"type": "NFKC"}))) == {}
 
     @pytest.mark.parametrize("name", KINDS)
     def test_each_kind_has_it(self, name: str) -> None:
-        assert compiled_form(json.dumps(byte_level_tokenizer(**KINDS[name])).encode()).keys() == {COMPILED}
+        assert compiled_form(opened(byte_level_tokenizer(**KINDS[name]))).keys() == {COMPILED}
 
     @pytest.mark.parametrize("name", ["gpt2", "qwen2.5", "llama3"])
     def test_real_ones_have_it(self, name: str, test_data: Path) -> None:
         data = (test_data / "tokenizers" / name / "tokenizer.json").read_bytes()
-        assert compiled_form(data).keys() == {COMPILED}
+        assert compiled_form(opened(data)).keys() == {COMPILED}
 
     def test_a_text_that_falls_back_needs_no_folder_any_more(self, tmp_path: Path) -> None:
         folder = tmp_path / "bundle"
@@ -365,7 +370,7 @@ class TestWhatIsCompiled:
         del content["model"]["vocab"]["z"]
         content["model"]["merges"] = [m for m in content["model"]["merges"] if "z" not in "".join(m)]
         with pytest.raises(UncompiledError, match="without the letter 'z'"):
-            compiled(json.dumps(content).encode())
+            compiled(opened(content))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from edgegen.errors import CheckpointError
 from edgegen_export.tokenizer.gguf_tokenizer import tokenizer_from_gguf
+from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
 from tests.export.tokenizer.material import files_of, load, write_folder
 from tests.runtime.tokenizer_mutations import replace, template
 
@@ -79,4 +80,4 @@ def test_a_damaged_map_of_characters_is_refused() -> None:
         "tokenizer.ggml.precompiled_charsmap": [4, 0, 0, 0, 0, 255, 255, 255],
     }
     with pytest.raises(CheckpointError, match="its normalizer Precompiled: its trie leads out of itself"):
-        tokenizer_from_gguf(metadata)
+        OpenedTokenizer.quick_to_read(tokenizer_from_gguf(metadata)["tokenizer.json"])

@@ -6,12 +6,22 @@ from typing import Any
 import pytest
 import tokenizers
 
-from edgegen_export.tokenizer.tokenizer_json import quick_to_read
+from edgegen.errors import CheckpointError
+from edgegen.tokenizer import LibraryBackend
+from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
 
 
 def bpe(merges: list[Any], *pieces: str) -> bytes:
     model = {"type": "BPE", "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": merges}
     return json.dumps({"version": "1.0", "model": model}, indent=2).encode()
+
+
+def quick_to_read(data: bytes) -> bytes:
+    """The contents that a bundle has, which the library has read."""
+    opened = OpenedTokenizer.quick_to_read(data)
+    assert opened.content == json.loads(opened.data)
+    assert opened.backend.same_as(LibraryBackend.of(data))
+    return opened.data
 
 
 def merges_of(data: bytes) -> list[Any]:
@@ -50,10 +60,25 @@ def test_other_models_lose_white_space_only() -> None:
     assert same(quick, data)
 
 
-@pytest.mark.parametrize("highest", [5000, 2**31], ids=["5000", "2**31"])
-def test_ids_far_beyond_the_others_leave_the_file_alone(highest: int) -> None:
+def test_ids_far_beyond_the_others_leave_the_file_alone() -> None:
     """The library would list all that are left out: gigabytes, which a file of some bytes asks for."""
     content = json.loads(bpe([["a", "b"]], "a", "b"))
-    content["model"]["vocab"]["ab"] = highest
+    content["model"]["vocab"]["ab"] = 5000
     data = json.dumps(content, indent=2).encode()
     assert quick_to_read(data) == data
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"vocab": {"a": 0, "b": 1, "ab": 2**31}}, "has the id 2147483648"),
+        ({"merges": [["a", "c"]]}, "c"),
+        ({"merges": [["a", 1]]}, "merges|untagged"),
+    ],
+    ids=["an id beyond all", "a merge of what is no token", "a merge that is no text"],
+)
+def test_what_is_no_tokenizer_is_refused(change: dict[str, Any], said: str) -> None:
+    content = json.loads(bpe([["a", "b"]], "a", "b", "ab"))
+    content["model"] |= change
+    with pytest.raises(CheckpointError, match=rf"tokenizer\.json is not a readable tokenizer: .*({said})"):
+        OpenedTokenizer.quick_to_read(json.dumps(content).encode())

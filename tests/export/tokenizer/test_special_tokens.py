@@ -32,6 +32,10 @@ def files(*tokens: AddedToken, template: str | None = None, **config: Any) -> di
     return {"tokenizer.json": tokenizer.to_bytes(), "tokenizer_config.json": json.dumps(settings).encode()}
 
 
+def checked(made: dict[str, bytes]) -> list[str]:
+    return check_special_tokens(made, read_tokenizer(made["tokenizer.json"]))
+
+
 def literal(text: str) -> AddedToken:
     return AddedToken.literal(text, special=True)
 
@@ -42,7 +46,7 @@ def normalized(text: str, *, special: bool = True) -> AddedToken:
 
 def test_tokens_that_are_found_everywhere_pass() -> None:
     found = files(literal("<|im_start|>"), literal("<|im_end|>"), template=CHATML, eos_token="<|im_end|>")
-    assert check_special_tokens(found) == []
+    assert checked(found) == []
 
 
 def test_each_place_is_told() -> None:
@@ -59,7 +63,7 @@ def test_a_token_that_the_template_does_not_use_is_a_warning_with_its_name() -> 
     made = files(
         literal("<|im_start|>"), literal("<|im_end|>"), normalized("<pad>"), template=CHATML, pad_token="<pad>"
     )
-    (warning,) = check_special_tokens(made)
+    (warning,) = checked(made)
     assert "'<pad>' is not one token everywhere: after text it becomes [" in warning
     assert '"normalized": false' in warning
     assert "<|im_" not in warning
@@ -69,7 +73,7 @@ def test_a_token_that_the_template_does_not_use_is_a_warning_with_its_name() -> 
 def test_a_token_that_the_template_writes_is_an_error_with_its_name(special: bool) -> None:
     made = files(literal("<|im_start|>"), normalized("<|im_end|>", special=special), template=CHATML)
     with pytest.raises(CheckpointError) as caught:
-        check_special_tokens(made)
+        checked(made)
     assert "the chat template uses special tokens that the tokenizer does not find" in str(caught.value)
     assert "'<|im_end|>'" in str(caught.value)
     assert "'<|im_start|>'" not in str(caught.value)
@@ -78,12 +82,12 @@ def test_a_token_that_the_template_writes_is_an_error_with_its_name(special: boo
 def test_a_token_that_the_template_knows_by_its_role_is_an_error() -> None:
     template = "{% for m in messages %}{{ m['content'] + eos_token }}{% endfor %}"
     with pytest.raises(CheckpointError, match="'</s>' is not one token everywhere"):
-        check_special_tokens(files(normalized("</s>"), template=template, eos_token="</s>"))
+        checked(files(normalized("</s>"), template=template, eos_token="</s>"))
 
 
 def test_a_begin_that_is_found_where_the_template_writes_it_is_a_warning() -> None:
     template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    (warning,) = check_special_tokens(files(normalized("<s>"), template=template, bos_token="<s>"))
+    (warning,) = checked(files(normalized("<s>"), template=template, bos_token="<s>"))
     assert "'<s>'" in warning
 
 
@@ -92,13 +96,13 @@ def test_a_control_token_that_is_no_added_token_is_found_out_by_the_rendering() 
     content = json.loads(made["tokenizer.json"])
     content["model"]["vocab"]["<|im_start|>"] = 300
     with pytest.raises(CheckpointError, match=r"'<\|im_start\|>' is not one token everywhere: in a chat"):
-        check_special_tokens({**made, "tokenizer.json": json.dumps(content).encode()})
+        checked({**made, "tokenizer.json": json.dumps(content).encode()})
 
 
 def test_an_id_that_a_config_states_is_the_one_that_counts() -> None:
     stated = {"300": {"content": "<|im_end|>", "special": True}}
     with pytest.raises(CheckpointError, match=r"'<\|im_end\|>' is not one token everywhere: alone it becomes \[257\]"):
-        check_special_tokens(files(literal("<|im_end|>"), template=CHATML, added_tokens_decoder=stated))
+        checked(files(literal("<|im_end|>"), template=CHATML, added_tokens_decoder=stated))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +110,7 @@ def test_an_id_that_a_config_states_is_the_one_that_counts() -> None:
     [("{% if %}", "does not render"), ("{{ raise_exception('Only one turn') }}", "Only one turn")],
 )
 def test_a_template_that_cannot_be_rendered_is_a_warning(template: str, said: str) -> None:
-    (warning,) = check_special_tokens(files(template=template))
+    (warning,) = checked(files(template=template))
     assert warning.startswith("the chat template does not render a chat of two turns")
     assert said in warning
 
@@ -114,9 +118,9 @@ def test_a_template_that_cannot_be_rendered_is_a_warning(template: str, said: st
 def test_a_vocabulary_without_the_letters_of_the_check_is_not_judged_by_them() -> None:
     tokenizer = TokenizerJson.of(bpe({"0": 0, "1": 1}, []))
     tokenizer.add(literal("<end>"))
-    assert check_special_tokens({"tokenizer.json": tokenizer.to_bytes()}) == []
+    assert checked({"tokenizer.json": tokenizer.to_bytes()}) == []
 
 
 def test_what_is_no_tokenizer_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"tokenizer\.json is not a readable tokenizer"):
-        check_special_tokens({"tokenizer.json": b"{}"})
+        checked({"tokenizer.json": b"{}"})
