@@ -140,7 +140,7 @@ AROUND: dict[type[Component], Callable[[Any, BlockGraph, LayerGraph, Stream], St
     AltUp: over_streams,
     PassStart: from_start,
 }
-"""What extras do around the block of their layer, the innermost first."""
+"""Work of extras around the block of their layer, the innermost first."""
 
 LAST: dict[type[Component], Callable[[ModelGraph, Any, Stream], Value]] = {AltUp: merged, BlockResidual: final_sum}
-"""What extras of the last layer make of the streams after it, for the final norm."""
+"""Functions by which extras of the last layer merge the streams after it, for the final norm."""

@@ -13,7 +13,7 @@ _MOST_LEFT_OUT = 1000
 """Ids without a token, of which the library makes and prints a list whenever it writes a tokenizer."""
 
 _HEADER = "#version"
-"""What the library takes for a comment where a merge that is one string begins with it."""
+"""Beginning that the library takes for a comment, in a merge that is one string."""
 
 
 @dataclass(frozen=True, slots=True)
