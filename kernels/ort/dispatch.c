@@ -33,9 +33,10 @@ static unsigned saved_registers(unsigned ecx_of_1) {
 #if defined(EDGEGEN_EMULATED_TILES)
 static bool has_tiles(unsigned features, unsigned saved) { return (void)features, (void)saved, true; }
 #elif defined(WITH_TILES)
-/* Tiles are 8 KB of each thread that uses them, and systems save them only for processes that ask, once for all their
- * threads. A refusal is no error: AVX-512's kernels run then. Linux refuses where a signal's stack is too small, and
- * sandboxes may. Windows has its function since 11 and Server 2022; it is untried. No Mac has AMX. */
+/* Tiles are 8 KB of each thread that uses them, and a process asks the system once for those of all its threads. A
+ * refusal is no error: AVX-512's kernels run then. Linux ends a process that uses tiles unasked; it refuses where a
+ * signal's stack is too small, and sandboxes may. Windows, from 11 and Server 2022 on, gives them at first use too; its
+ * function, which tells older ones apart, is untried. No Mac has AMX. */
 #if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
