@@ -2,7 +2,7 @@
 
 ``python -m tests.forked_command SOCKET [MODULE ...]`` is that one; it forks for each order that comes through the
 socket, and the
-fork becomes ``python -m edgegen``.
+fork becomes ``python -m edgegen``, or another module.
 """
 
 import json
@@ -39,8 +39,9 @@ _MOST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A command to run: its arguments and where."""
+    """A command to run: the module, its arguments and where."""
 
+    module: str
     arguments: list[str]
     cwd: str
     environment: dict[str, str]
@@ -58,13 +59,18 @@ class Forks:
         self._also = also
 
     def run(
-        self, arguments: Sequence[str | bytes], stdin: bytes, cwd: Path, environment: Mapping[str, str]
+        self,
+        arguments: Sequence[str | bytes],
+        stdin: bytes,
+        cwd: Path,
+        environment: Mapping[str, str],
+        module: str = "edgegen",
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run ``python -m edgegen ARGUMENTS``, forked unless its imports may read another environment."""
-        command = [sys.executable, "-m", "edgegen", *arguments]
+        """Run ``python -m MODULE ARGUMENTS``, forked unless its imports may read another environment."""
+        command = [sys.executable, "-m", module, *arguments]
         if sys.platform == "linux" and _imported_with(environment) == self._environment:
             cores = sorted(os.sched_getaffinity(0))
-            order = _Order([os.fsdecode(each) for each in arguments], str(cwd), dict(environment), cores)
+            order = _Order(module, [os.fsdecode(each) for each in arguments], str(cwd), dict(environment), cores)
             data = json.dumps(asdict(order)).encode()
             if len(data) <= _MOST:
                 return subprocess.CompletedProcess(command, *self._fork(data, stdin))
@@ -146,7 +152,7 @@ def _become(order: _Order) -> None:
     os.chdir(order.cwd)
     os.sched_setaffinity(0, order.cores)
     sys.argv[1:] = order.arguments
-    runpy.run_module("edgegen", run_name="__main__", alter_sys=True)
+    runpy.run_module(order.module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
