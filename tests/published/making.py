@@ -60,12 +60,14 @@ def write_tokenizer(model: PublishedModel, folder: Path) -> None:
     """Write ``tokenizer.json``, ``tokenizer_config.json`` and the configs."""
     tokenizer = published_tokenizer(model.tokenizer)
     content, settings = tokenizer.content, dict(tokenizer.settings)
-    if model.renamed:
-        content = json.dumps(_renamed(json.loads(content), model.renamed), ensure_ascii=False).encode()
-        settings = {key: value for key, value in settings.items() if key != "added_tokens_decoder"}
+    if model.renamed or model.more:
+        changed = _with_more(_renamed(json.loads(content), model.renamed), model.more)
+        content = json.dumps(changed, ensure_ascii=False).encode()
+        settings.pop("added_tokens_decoder", None)
         for key, value in settings.items():
             if isinstance(value, str):
                 settings[key] = model.renamed.get(value, value)
+    settings |= model.settings
     if settings.get("tokenizer_class") == "GPT3_5Tokenizer":  # the package's own name, which transformers does not know
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     if (template := model.read_template()) is not None:
@@ -88,9 +90,33 @@ def _renamed(content: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any
     return content
 
 
+def _with_more(content: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """Control tokens after the vocabulary."""
+    first = 1 + max(*content["model"]["vocab"].values(), *(token["id"] for token in content["added_tokens"]))
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    content["added_tokens"] += [{"id": first + n, "content": text, **flags} for n, text in enumerate(texts)]
+    return content
+
+
+def _config(transformers: Any, folder: Path) -> Any:
+    """The config as transformers reads it; of MiniCPM, which it does not have, a Granite's of the same factors."""
+    keys = json.loads((folder / "config.json").read_bytes())
+    if keys["model_type"] != "minicpm":
+        return transformers.AutoConfig.from_pretrained(str(folder))
+    factors = {
+        "embedding_multiplier": keys["scale_emb"],
+        "residual_multiplier": keys["scale_depth"] / math.sqrt(keys["num_hidden_layers"]),
+        "logits_scaling": keys["hidden_size"] / keys["dim_model_base"],
+        "attention_multiplier": (keys["hidden_size"] // keys["num_attention_heads"]) ** -0.5,
+    }
+    return transformers.GraniteConfig(
+        **{key: keys[key] for key in keys.keys() - {"model_type", "architectures"}} | factors
+    )
+
+
 def _write_weights(model: PublishedModel, folder: Path) -> None:
     torch, transformers = import_torch(), import_transformers()
-    config = transformers.AutoConfig.from_pretrained(str(folder))
+    config = _config(transformers, folder)
     auto = transformers.AutoModelForCausalLM
     if config.model_type != _WRAPPED and "text_config" in model.read_config():
         config = config.get_text_config()
@@ -125,29 +151,30 @@ def _golden(model: PublishedModel, folder: Path) -> dict[str, Any]:
 
     library: Any = cast(Any, tokenizers).Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
-    prompt = library.encode(PROMPT).ids
-    auto = transformers.AutoModelForCausalLM
-    if json.loads((folder / "config.json").read_bytes())["model_type"] == _WRAPPED:
+    prompt: list[int] = tokenizer(PROMPT)["input_ids"]  # whose settings say what is put before a text
+    config, auto = _config(transformers, folder), transformers.AutoModelForCausalLM
+    if config.model_type == _WRAPPED:
         auto = transformers.AutoModelForImageTextToText
-    opened = auto.from_pretrained(str(folder), dtype=torch.float32, attn_implementation="eager").eval().float()
+    opened = auto.from_pretrained(str(folder), config=config, dtype=torch.float32, attn_implementation="eager")
+    opened = opened.eval().float()
     return {
         "prompt": prompt,
         "greedy": _greedy(torch, opened, prompt),
-        "ids": ids_of(library),
+        **spelled(library),
         "chats": list(_chats(model, tokenizer, library)),
         "template": bool(tokenizer.chat_template),
     }
 
 
-def ids_of(library: Any) -> list[list[int]]:
-    """The ids of the hard texts by the tokenizers library, each text by itself without what a template adds."""
-    return [encoding.ids for encoding in library.encode_batch(texts_of(library), add_special_tokens=False)]
-
-
-def texts_of(library: Any) -> list[str]:
-    """The hard texts of a tokenizer, with its own added tokens in some."""
+def spelled(library: Any) -> dict[str, Any]:
+    """The hard texts of a tokenizer, with its own added tokens in some, and the ids of each by the tokenizers library,
+    without what a template adds."""
+    library.no_padding()
+    library.no_truncation()
     controls = [token.content for _, token in sorted(library.get_added_tokens_decoder().items())]
-    return hard_texts(47, controls)
+    texts = hard_texts(47, controls)
+    encodings = library.encode_batch(texts, add_special_tokens=False)
+    return {"texts": texts, "ids": [encoding.ids for encoding in encodings]}
 
 
 def _greedy(torch: Any, model: Any, prompt: Sequence[int]) -> list[int]:

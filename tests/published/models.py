@@ -9,7 +9,7 @@ from typing import Any
 from tests.families.real_configs import FOLDER as REAL_CONFIGS
 from tests.published.tokenizer_sources import template_source
 
-TEMPLATES = Path(__file__).with_name("templates")
+CONFIGS, TEMPLATES = (Path(__file__).with_name(name) for name in ("configs", "templates"))
 
 Config = Mapping[str, Any]
 
@@ -18,27 +18,31 @@ Config = Mapping[str, Any]
 class PublishedModel:
     """One model, with few layers of random weights.
 
-    ``config``: the file of ``tests/families/real_configs``, a name of ``published_configs.json``, or the keys.
+    ``config``: the file of ``configs`` or of ``tests/families/real_configs``, or a name of ``published_configs.json``.
     ``smaller``: what is not as published; keys with a dot are those of a part. ``tokenizer``: see
-    ``tokenizer_sources``; ``stand_in`` says how it is not the model's own, and ``renamed`` which of its added tokens
-    have the model's names. ``template``: a file of ``templates/``, or ``data:NAME`` of EDGEGEN_TEST_DATA; None where
-    the tokenizer's own settings have it, or the model has none. ``thinking``: the variables that switch it on and off.
+    ``tokenizer_sources``; ``stand_in`` says how it is not the model's own, ``renamed`` which of its added tokens have
+    the model's names, and ``more`` which of the model's control tokens follow its vocabulary; ``settings``: keys of
+    ``tokenizer_config.json`` that are the model's. ``template``: a file of ``templates``, or ``data:NAME`` of
+    EDGEGEN_TEST_DATA; None where the tokenizer's own settings have it, or the model has none. ``thinking``: the
+    variables that switch it on and off.
     ``oracle``: the version of transformers. ``gguf``: the case of ``tests/export/checkpoint`` that says how the family
     is written to GGUF files, and the name of its pre-tokenizer, or ``spm``; ``no_gguf``: why there is none. ``shards``:
     files of weights. ``described``: the template lists no tools, so that edgegen describes them in a system message
-    (docs/chat-templates.md). ``samples``: calibrated on a text that the model samples, as by default; the others on a
-    file, which saves half the time. ``always``: all of its steps are part of ``make check``; of the others that is the
-    first, and ``make published`` has them all.
+    (docs/chat-templates.md). ``samples``: calibrated on a text that the model samples, and compared with the checkpoint
+    on a long text, as by default; the others on a file and on a short text, which saves half the time. ``always``: all
+    of its steps are part of ``make check``; of the others that is the first, and ``make published`` has them all.
     """
 
     name: str
-    config: str | Config
+    config: str
     tokenizer: str
     generation: Config
     smaller: Config = field(default_factory=dict[str, Any])
     template: str | None = None
     stand_in: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    more: tuple[str, ...] = ()
+    settings: Config = field(default_factory=dict[str, Any])
     thinking: tuple[Config, Config] | None = None
     oracle: int = 4
     gguf: tuple[str, str] | None = None
@@ -73,11 +77,10 @@ class PublishedModel:
         return (found,) if isinstance(found, int) else tuple(found)
 
     def _published(self) -> Config:
-        if not isinstance(self.config, str):
-            return self.config
-        file = REAL_CONFIGS / f"{self.config.replace('/', '--')}.json"
-        if file.exists():
-            return json.loads(file.read_bytes())
+        for folder in (CONFIGS, REAL_CONFIGS):
+            file = folder / f"{self.config.replace('/', '--')}.json"
+            if file.exists():
+                return json.loads(file.read_bytes())
         return json.loads((REAL_CONFIGS.parent / "published_configs.json").read_bytes())[self.config]["config"]
 
 
@@ -107,6 +110,11 @@ _LLAMA3_ENDS: Config = {
     "temperature": 0.6,
     "top_p": 0.9,
 }
+_LLAMA31_NAMES = {  # the package has names of before Llama 3.1
+    "<|reserved_special_token_2|>": "<|finetune_right_pad_id|>",
+    "<|reserved_special_token_4|>": "<|eom_id|>",
+    "<|reserved_special_token_5|>": "<|python_tag|>",
+}
 _CL100K = "the ranks of cl100k, of which the model's own vocabulary is made, and its own control tokens by name"
 
 MODELS = (
@@ -115,7 +123,7 @@ MODELS = (
         "Qwen/Qwen2.5-0.5B",
         "data:qwen2.5",
         {**_QWEN_ENDS, "repetition_penalty": 1.1, "temperature": 0.7, "top_p": 0.8, "top_k": 20},
-        {**narrow(256, 4, 2, 512), "eos_token_id": 151645},
+        {**narrow(128, 2, 1, 256), "eos_token_id": 151645},
         gguf=("qwen2", "qwen2"),
         shards=3,
         samples=True,
@@ -126,7 +134,7 @@ MODELS = (
         "Qwen/Qwen3-0.6B",
         "npm:qwen3",
         {**_QWEN_ENDS, "temperature": 0.6, "top_p": 0.95, "top_k": 20},
-        narrow(256, 2, 1, 512),
+        narrow(128, 2, 1, 256),
         thinking=THINKS,
         gguf=("qwen3", "qwen2"),
         always=True,
@@ -136,14 +144,10 @@ MODELS = (
         "meta-llama/Llama-3.2-1B",
         "npm:llama3_1",
         _LLAMA3_ENDS,
-        {**narrow(256, 4, 2, 512), "eos_token_id": [128001, 128008, 128009]},
+        {**narrow(128, 4, 2, 256), "eos_token_id": [128001, 128008, 128009]},
         template="data:meta-llama-Llama-3.2-3B-Instruct",
         gguf=("llama 3", "llama-bpe"),
-        renamed={  # the package has names of before Llama 3.1
-            "<|reserved_special_token_2|>": "<|finetune_right_pad_id|>",
-            "<|reserved_special_token_4|>": "<|eom_id|>",
-            "<|reserved_special_token_5|>": "<|python_tag|>",
-        },
+        renamed=_LLAMA31_NAMES,
         always=True,
     ),
     PublishedModel(
@@ -151,54 +155,16 @@ MODELS = (
         "google/gemma-3-270m",
         "npm:gemma3",
         {"cache_implementation": "hybrid", "do_sample": True, "eos_token_id": [1, 106], "top_k": 64, "top_p": 0.95},
-        narrow(256, 2, 1, 512, layer_types=["sliding_attention", "full_attention"]),
+        narrow(128, 2, 1, 256, layer_types=["sliding_attention", "full_attention"]),
         described=True,
         no_gguf="the SentencePiece scores of its vocabulary are in no package",
     ),
     PublishedModel(
         "openai/gpt-oss-20b",
-        {
-            "architectures": ["GptOssForCausalLM"],
-            "attention_bias": True,
-            "attention_dropout": 0.0,
-            "eos_token_id": 200002,
-            "experts_per_token": 4,
-            "head_dim": 64,
-            "hidden_act": "silu",
-            "hidden_size": 2880,
-            "initial_context_length": 4096,
-            "initializer_range": 0.02,
-            "intermediate_size": 2880,
-            "layer_types": ["sliding_attention", "full_attention"],
-            "max_position_embeddings": 131072,
-            "model_type": "gpt_oss",
-            "num_attention_heads": 64,
-            "num_experts_per_tok": 4,
-            "num_hidden_layers": 24,
-            "num_key_value_heads": 8,
-            "num_local_experts": 32,
-            "output_router_logits": False,
-            "pad_token_id": 199999,
-            "rms_norm_eps": 1e-05,
-            "rope_scaling": {
-                "beta_fast": 32.0,
-                "beta_slow": 1.0,
-                "factor": 32.0,
-                "original_max_position_embeddings": 4096,
-                "rope_type": "yarn",
-                "truncate": False,
-            },
-            "rope_theta": 150000,
-            "router_aux_loss_coef": 0.9,
-            "sliding_window": 128,
-            "swiglu_limit": 7.0,
-            "tie_word_embeddings": False,
-            "use_cache": True,
-            "vocab_size": 201088,
-        },
+        "openai/gpt-oss-20b",
         "npm:gptoss",
         {"bos_token_id": 199998, "do_sample": True, "eos_token_id": [200002, 199999, 200012], "pad_token_id": 199999},
-        narrow(256, 4, 2, 256, num_local_experts=4),
+        narrow(128, 4, 2, 128, layer_types=["sliding_attention", "full_attention"], num_local_experts=4),
         template="data:openai-gpt-oss-120b",
         thinking=({"reasoning_effort": "high"}, {"reasoning_effort": "low"}),
         gguf=("gpt-oss", "gpt-4o"),
@@ -214,6 +180,7 @@ MODELS = (
         stand_in="a vocabulary of Llama's whose ids are in another order than those of its SentencePiece model",
         described=True,
         no_gguf="the SentencePiece model of its tokenizer is in no package",
+        samples=True,
         always=True,
     ),
     PublishedModel(
@@ -235,52 +202,14 @@ MODELS = (
     ),
     PublishedModel(
         "deepseek-ai/DeepSeek-V3",
-        {
-            "architectures": ["DeepseekV3ForCausalLM"],
-            "attention_bias": False,
-            "attention_dropout": 0.0,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-            "ep_size": 1,
-            "first_k_dense_replace": 3,
-            "hidden_act": "silu",
-            "hidden_size": 7168,
-            "initializer_range": 0.02,
-            "intermediate_size": 18432,
-            "kv_lora_rank": 512,
-            "max_position_embeddings": 163840,
-            "model_type": "deepseek_v3",
-            "moe_intermediate_size": 2048,
-            "moe_layer_freq": 1,
-            "n_group": 8,
-            "n_routed_experts": 256,
-            "n_shared_experts": 1,
-            "norm_topk_prob": True,
-            "num_attention_heads": 128,
-            "num_experts_per_tok": 8,
-            "num_hidden_layers": 61,
-            "num_key_value_heads": 128,
-            "q_lora_rank": 1536,
-            "qk_nope_head_dim": 128,
-            "qk_rope_head_dim": 64,
-            "rms_norm_eps": 1e-06,
-            "rope_theta": 10000,
-            "routed_scaling_factor": 2.5,
-            "scoring_func": "sigmoid",
-            "tie_word_embeddings": False,
-            "topk_group": 4,
-            "topk_method": "noaux_tc",
-            "use_cache": True,
-            "v_head_dim": 128,
-            "vocab_size": 129280,
-        },
+        "deepseek-ai/DeepSeek-V3",
         "npm:deepseek_v3",
         {"bos_token_id": 0, "do_sample": True, "eos_token_id": 1, "temperature": 0.6, "top_p": 0.95},
         narrow(
+            128,
+            2,
+            2,
             256,
-            2,
-            2,
-            512,
             first_k_dense_replace=1,
             moe_intermediate_size=128,
             n_group=4,
@@ -297,7 +226,7 @@ MODELS = (
         "google/gemma-2-2b-it",
         "npm:gemma2",
         {"bos_token_id": 2, "cache_implementation": "hybrid", "eos_token_id": [1, 107], "pad_token_id": 0},
-        narrow(256, 2, 1, 512),
+        narrow(128, 2, 1, 256),
         template="data:google-gemma-2-2b-it",
         described=True,
         no_gguf="the SentencePiece scores of its vocabulary are in no package",
@@ -307,7 +236,7 @@ MODELS = (
         "Qwen/Qwen3-30B-A3B",
         "npm:qwen3",
         {**_QWEN_ENDS, "temperature": 0.6, "top_p": 0.95, "top_k": 20},
-        narrow(256, 2, 1, 512, moe_intermediate_size=128, num_experts=8, num_experts_per_tok=4),
+        narrow(128, 2, 1, 256, moe_intermediate_size=128, num_experts=8, num_experts_per_tok=4),
         thinking=THINKS,
         gguf=("qwen3moe", "qwen2"),
     ),
@@ -383,7 +312,7 @@ MODELS = (
         template="olmo-2",
         stand_in=_CL100K,
         described=True,
-        gguf=("olmo2", "gpt-4o"),
+        gguf=("olmo2", "dbrx"),
     ),
     PublishedModel(
         "microsoft/Phi-4-mini-instruct",
@@ -401,15 +330,15 @@ MODELS = (
         "mistralai/Mistral-7B-v0.3",
         "npm:mistral_nemo",
         {"bos_token_id": 1, "eos_token_id": 2},
-        narrow(256, 2, 1, 512, head_dim=128, max_position_embeddings=131072, rope_theta=1000000.0, vocab_size=131072),
-        gguf=("llama", "tekken"),
+        narrow(128, 2, 1, 256, head_dim=128, max_position_embeddings=131072, rope_theta=1000000.0, vocab_size=131072),
+        gguf=("llama 3", "tekken"),
     ),
     PublishedModel(
         "mistralai/Ministral-3-3B-Instruct-2512",
         "mistralai/Ministral-3-3B-Base-2512",
         "npm:mistral_nemo",
         {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 11},
-        {f"text_config.{key}": value for key, value in narrow(256, 2, 1, 512).items()}
+        {f"text_config.{key}": value for key, value in narrow(128, 2, 1, 256).items()}
         | {"vision_config.num_hidden_layers": 1, "vision_config.intermediate_size": 64},
         template="data:mistralai-Ministral-3-14B-Reasoning-2512",
         stand_in="Mistral Nemo's, which has the same vocabulary and fewer control tokens",
@@ -421,7 +350,7 @@ MODELS = (
         "zai-org/GLM-4-9B-0414",
         "npm:deepseek_v3",
         {"eos_token_id": [1, 128815], "pad_token_id": 2},
-        narrow(256, 2, 1, 512, eos_token_id=[1, 128815], pad_token_id=2),
+        narrow(128, 2, 1, 256, eos_token_id=[1, 128815], pad_token_id=2),
         template="chatml",
         stand_in="DeepSeek V3's vocabulary: no package has the model's own",
         described=True,
@@ -435,10 +364,10 @@ MODELS = (
         {
             f"text_config.{key}": value
             for key, value in narrow(
-                256,
+                128,
                 2,
                 1,
-                512,
+                256,
                 layer_types=["linear_attention", "full_attention"],
                 linear_num_key_heads=2,
                 linear_num_value_heads=4,
@@ -450,12 +379,105 @@ MODELS = (
         no_gguf="the cases of tests/export/checkpoint/gguf_hybrids.py write its family, and none of these",
     ),
     PublishedModel(
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "npm:llama3_1",
+        _LLAMA3_ENDS,
+        {**narrow(256, 2, 1, 512), "eos_token_id": [128001, 128008, 128009]},
+        template="data:meta-llama-Llama-3.1-8B-Instruct",
+        gguf=("llama 3", "llama-bpe"),
+        renamed=_LLAMA31_NAMES,
+    ),
+    PublishedModel(
+        "Qwen/Qwen2.5-Coder-1.5B-Instruct",
+        "Qwen/Qwen2.5-1.5B",
+        "data:qwen2.5",
+        {**_QWEN_ENDS, "repetition_penalty": 1.1, "temperature": 0.7, "top_p": 0.8, "top_k": 20},
+        {**narrow(256, 2, 1, 512), "eos_token_id": 151645, "max_position_embeddings": 32768},
+        gguf=("qwen2", "qwen2"),
+    ),
+    PublishedModel(
+        "01-ai/Yi-6B",
+        "01-ai/Yi-6B",
+        "npm:yi",
+        {"bos_token_id": 1, "do_sample": True, "eos_token_id": 2, "pad_token_id": 0, "temperature": 0.6},
+        narrow(256, 2, 1, 512),
+        no_gguf="its SentencePiece model is in no package",
+    ),
+    PublishedModel(
+        "LiquidAI/LFM2.5-1.2B-Instruct",
+        "LiquidAI/LFM2.5-1.2B-Instruct",
+        "data:gpt2",
+        {"bos_token_id": 50257, "eos_token_id": 50259, "pad_token_id": 50256},
+        narrow(256, 4, 2, 512, conv_dim=256, layer_types=["conv", "full_attention"]),
+        template="data:LFM2.5-Instruct",
+        stand_in="GPT-2's vocabulary and the model's control tokens: no package has the model's own",
+        more=("<|startoftext|>", "<|im_start|>", "<|im_end|>"),
+        settings={"bos_token": "<|startoftext|>", "eos_token": "<|im_end|>"},
+        no_gguf="its tokenizer is a stand-in",
+    ),
+    PublishedModel(
+        "tiiuae/Falcon-H1-0.5B-Instruct",
+        "tiiuae/Falcon-H1-0.5B-Instruct",
+        "data:llama2",
+        {"bos_token_id": 1, "eos_token_id": [2, 32001], "pad_token_id": 0},
+        {**narrow(256, 4, 2, 512), "mamba_d_ssm": 256, "mamba_n_heads": 4, "eos_token_id": 2},
+        template="chatml",
+        stand_in="Llama 2's vocabulary and the model's control tokens: no package has the model's own",
+        more=("<|im_start|>", "<|im_end|>"),
+        described=True,
+        no_gguf="its tokenizer is a stand-in",
+    ),
+    PublishedModel(
+        "openbmb/MiniCPM-2B-sft-bf16",
+        "openbmb/MiniCPM-2B-sft-bf16",
+        "data:llama2",
+        {"bos_token_id": 1, "do_sample": True, "eos_token_id": 2, "temperature": 0.8, "top_p": 0.8},
+        {**narrow(128, 2, 2, 256), "bos_token_id": 1, "eos_token_id": 2},
+        template="minicpm",
+        stand_in="Llama 2's vocabulary: no package has the model's own",
+        described=True,
+        no_gguf="its tokenizer is a stand-in",
+    ),
+    PublishedModel(
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        "npm:mistral_nemo",
+        {"bos_token_id": 1, "do_sample": True, "eos_token_id": [2, 15], "pad_token_id": 0},
+        narrow(
+            128,
+            2,
+            1,
+            128,
+            hybrid_override_pattern="ME*E",
+            mamba_num_heads=4,
+            moe_intermediate_size=128,
+            moe_shared_expert_intermediate_size=128,
+            n_groups=2,
+            n_routed_experts=8,
+            num_experts_per_tok=4,
+            num_hidden_layers=4,
+        ),
+        template="data:NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        stand_in="Mistral Nemo's, which has as many tokens, with the model's control tokens by name",
+        renamed={
+            "<SPECIAL_14>": "<|im_start|>",
+            "<SPECIAL_15>": "<|im_end|>",
+            "<SPECIAL_16>": "<think>",
+            "<SPECIAL_17>": "</think>",
+        },
+        thinking=THINKS,
+        oracle=5,
+        no_gguf="its tokenizer is a stand-in",
+    ),
+    PublishedModel(
         "openai-community/gpt2",
         "openai-community/gpt2",
         "data:gpt2",
         {"bos_token_id": 50256, "eos_token_id": 50256},
-        {"n_layer": 2},
+        {"n_embd": 256, "n_head": 4, "n_layer": 2},
         gguf=("gpt2", "gpt-2"),
+        samples=True,
         always=True,
     ),
 )

@@ -77,7 +77,7 @@ def one_plus(config: Any, arrays: Arrays) -> Arrays:
 
 
 def llama3_factors(config: Any, arrays: Arrays) -> Arrays:
-    scaling: dict[str, Any] = config.rope_scaling or {}
+    scaling: dict[str, Any] = getattr(config, "rope_scaling", None) or {}
     if scaling.get("rope_type") != "llama3":
         return arrays
     factors: list[float] = []
@@ -375,7 +375,7 @@ def phi3(writer: GGUFWriter, config: Any) -> None:
 
 
 def long_factors(config: Any, arrays: Arrays) -> Arrays:
-    scaling: dict[str, Any] = config.rope_scaling or {}
+    scaling: dict[str, Any] = getattr(config, "rope_scaling", None) or {}
     factors: dict[str, Any] = {f"rope_factors_{k}.weight": scaling.get(f"{k}_factor") for k in ("long", "short")}
     return {**arrays, **{key: np.array(value, np.float32) for key, value in factors.items() if value}}
 
