@@ -10,6 +10,7 @@ import pytest
 import tokenizers
 
 from edgegen_export.tokenizer.compiled import compiled
+from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
 from edgegen_export.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from tests.learnt_tokenizer import SAMPLE, byte_level_tokenizer
 from tests.root import ROOT
@@ -33,7 +34,7 @@ def test_a_damaged_file_is_never_read_beyond(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     content = byte_level_tokenizer(PRE_TOKENIZERS["deepseek-v3"].component, ignore_merges=True)
     data, written = json.dumps(content).encode(), f"{SAMPLE}<|end|>s{'ab' * 100}"
-    file.write_bytes(compiled(data))
+    file.write_bytes(compiled(OpenedTokenizer.of(data)))
     text.write_text(written, encoding="utf-8", newline="")
     done = subprocess.run([program, file, text], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
