@@ -157,9 +157,8 @@ def by_llama_cpp(python: Path, checkpoint: Path) -> list[Stage]:
 
 def made(checkpoints: Path, shape: str, bfloat16: bool) -> Path:
     """The checkpoint of that shape, written unless it is there: its config is written last."""
-    checkpoint, floats = checkpoints / f"{shape}-bfloat16", checkpoints / shape
-    if not bfloat16:
-        checkpoint = floats
+    floats = checkpoints / shape
+    checkpoint = checkpoints / f"{shape}-bfloat16" if bfloat16 else floats
     if not (checkpoint / "config.json").exists():
         if not (floats / "config.json").exists():
             write_checkpoint(floats, ALL_SHAPES[shape].sizes)
