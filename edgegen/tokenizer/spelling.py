@@ -43,13 +43,12 @@ def byte_level_letters() -> tuple[str, ...]:
 
 
 def byte_level_speller(letters: Sequence[str]) -> Callable[[str], bytes]:
-    byte_of = {letter: byte for byte, letter in enumerate(letters)}
+    alphabet, bytes_of = frozenset(letters), str.maketrans({letter: chr(byte) for byte, letter in enumerate(letters)})
 
     def spell(token: str) -> bytes:
-        try:
-            return bytes([byte_of[letter] for letter in token])
-        except KeyError:  # an added token, written as plain text
-            return token.encode()
+        if alphabet.issuperset(token):
+            return token.translate(bytes_of).encode("latin-1")
+        return token.encode()  # an added token, written as plain text
 
     return spell
 

@@ -30,7 +30,7 @@ from edgegen.tokenizer.compiled_format import (
     STRIPS_RIGHT,
     file_of,
 )
-from edgegen.tokenizer.spelling import byte_level_letters
+from edgegen.tokenizer.spelling import byte_level_letters, byte_level_speller
 from edgegen_export.tokenizer.character_classes import digits
 from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
 from edgegen_export.tokenizer.split_automaton import Alphabet, moves_of
@@ -38,7 +38,7 @@ from edgegen_export.tokenizer.split_pattern import SplitPattern, UnsupportedPatt
 
 _LETTERS = byte_level_letters()
 _ALPHABET = frozenset(_LETTERS)
-_BYTES = str.maketrans({letter: chr(byte) for byte, letter in enumerate(_LETTERS)})
+_spell = byte_level_speller(_LETTERS)
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """How the library's ``ByteLevel`` splits by itself."""
 _SLOTS_PER_TOKEN = 1.5
@@ -285,9 +285,7 @@ def _chain(component: Component | None, key: str) -> list[Component]:
 
 def _spelled(token: str) -> tuple[bytes, bool]:
     """The bytes of a token, and whether these are its letters in UTF-8."""
-    if _ALPHABET.issuperset(token):
-        return token.translate(_BYTES).encode("latin-1"), False
-    return token.encode(), True
+    return _spell(token), not _ALPHABET.issuperset(token)
 
 
 def _hashes(tokens: Sequence[bytes]) -> NDArray[np.uint32]:
