@@ -8,12 +8,14 @@ WHEEL_TOOLS ?= build/wheel-tools
 BIN := $(VENV)/bin
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test check families published clients long format hooks embedded kernels wheels clean
+.PHONY: help demo test check static oracles families published clients long format hooks embedded kernels wheels clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
-	@echo "make check     format, lint, types, import contracts, then the tests with torch, transformers 4 and 5, and optimum"
+	@echo "make check     make static beside make oracles"
+	@echo "make static    format, lint, types, import contracts"
+	@echo "make oracles   every test, with torch, transformers 4 and 5, and optimum"
 	@echo "make families  every case of every family against each oracle that knows it, in four bits too; make check has a sample"
 	@echo "make published models as people publish them, from the checkpoint to the answer; make check has a part of them"
 	@echo "make clients   clients of OpenAI's and ollama's APIs, each in an environment of its own; make check has some of them"
@@ -26,7 +28,7 @@ help:
 	@echo "make clean     remove $(VENV), $(TRANSFORMERS5) and everything built"
 
 # The tests' workers have a core each, and multiply small matrices.
-test check families published clients long: export OPENBLAS_NUM_THREADS := 1
+test oracles families published clients long: export OPENBLAS_NUM_THREADS := 1
 
 demo: kernels
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen export models/stories --int8 --force -o build/stories-int8
@@ -35,12 +37,17 @@ demo: kernels
 test: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile quick
 
-check families published: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
 check: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
+	$(MAKE) -j2 static oracles
+
+static: $(VENV)/.installed-oracle
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+oracles families published: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
+oracles: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	$(BIN)/python -m pytest $(PARALLEL)
 
 families: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels

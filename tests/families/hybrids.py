@@ -14,7 +14,7 @@ from edgegen_export.pipeline import export
 from tests.families.cases import CASES
 from tests.families.cases.kept import Kept
 from tests.families.formulas import FORMULAS
-from tests.families.harness import checkpoint_of
+from tests.families.harness import EVERY, checkpoint_of
 from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 from tests.second_oracle import judged
 
@@ -41,6 +41,12 @@ def judged_families(families: Iterable[str]) -> list[Any]:
 
 
 JUDGED = judged_families(KEPT)
+
+_ONE_OF_EACH = {(frozenset(kind for _, kind in kept.states), kept.rolled_back): family for family, kept in KEPT.items()}
+
+OF_EACH_KIND = judged_families(KEPT if EVERY else _ONE_OF_EACH.values())
+"""A family for each set of kinds of states that a cache may hold, and way to take tokens back: scheduling and caches
+know nothing else of a family."""
 
 CASE = CASES_OF["lfm2"]
 """For its vocabulary, which all have."""

@@ -25,7 +25,7 @@ from edgegen.model.loading import open_graphs
 from edgegen.model.ort_session import Binding, Buffer, GraphPair
 from edgegen.options.engine import EngineOptions
 from tests.families.harness import tokens
-from tests.families.hybrids import CASE, JUDGED, BundleOf
+from tests.families.hybrids import CASE, OF_EACH_KIND, BundleOf
 from tests.runtime.engine.test_windowed_engine import Proposals, sequence
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
@@ -161,7 +161,7 @@ def run(engine: Engine, *groups: SequenceGroup) -> None:
     assert all(group.finished for group in groups)
 
 
-@pytest.fixture(scope="module", params=JUDGED)
+@pytest.fixture(scope="module", params=OF_EACH_KIND)
 def model(request: pytest.FixtureRequest, hybrid: BundleOf) -> Model:
     return Model(hybrid(request.param))
 

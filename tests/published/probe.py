@@ -2,7 +2,8 @@
 
 ``python -m tests.published.probe BUNDLE CHECKPOINT CHECK,CHECK`` is that process, which the tests fork.
 
-Prints one JSON object: ``wrong``, the sentences of what differs, and how many ids, chats and ends were compared.
+Prints one JSON object: ``wrong``, the sentences of what differs; ``compared``, the numbers of ids, chats and ends, and
+the form of the tokenizer.
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edgegen import LLM, Conversation
+from edgegen.tokenizer import Tokenizer
 from tests.published.making import TOOLS
 
 FORCED = 1000.0
@@ -83,6 +85,11 @@ def chats(llm: LLM, golden: Mapping[str, Any], described: bool) -> Iterator[str]
             yield f"{said}, tools {bool(chat['tools'])}: {found}, not {chat['ids']}"
 
 
+def form_of(tokenizer: Tokenizer) -> str:
+    """What makes ids of texts."""
+    return "compiled" if tokenizer.is_compiled else "the library's"
+
+
 def main() -> None:
     bundle, source, checks = sys.argv[1], Path(sys.argv[2]), sys.argv[3].split(",")
     golden = json.loads((source / "golden.json").read_bytes())
@@ -98,8 +105,11 @@ def main() -> None:
             wrong += ends(llm, golden, eos)
         if "chats" in checks:
             wrong += chats(llm, golden, "described" in checks)
+        assert llm.tokenizer
+        form = form_of(llm.tokenizer)
     counts = {"ids": len(golden["ids"]), "chats": sum("text" in chat for chat in golden["chats"]), "ends": len(eos)}
-    print(json.dumps({"wrong": wrong, "compared": {name: counts[name] for name in counts if name in checks}}))
+    compared = {name: counts[name] for name in counts if name in checks}
+    print(json.dumps({"wrong": wrong, "compared": {**compared, "form": form}}))
 
 
 if __name__ == "__main__":

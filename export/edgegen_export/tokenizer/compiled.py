@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,12 +202,7 @@ class _Vocabulary:
         spelled: list[tuple[bytes, bool] | None] = [None] * size
         for token, token_id in tokens.items():
             spelled[token_id] = spelling[token]
-        ranks = dict[tuple[int, int], tuple[int, int]]()
-        for rank, merge in enumerate(cast(Sequence[str | list[str]], model["merges"])):
-            left, right = merge.split(" ") if isinstance(merge, str) else merge
-            ranks[vocab[left], vocab[right]] = (rank, vocab[left + right])
-        merges = np.array([(*pair, *found) for pair, found in ranks.items()], np.int64).reshape(-1, 4)
-        return cls(spelled, {spelling[token]: i for token, i in vocab.items()}, merges)
+        return cls(spelled, {spelling[token]: i for token, i in vocab.items()}, _merges(model["merges"], vocab))
 
     def sections(self) -> dict[str, bytes]:
         starts, place = list[int](), 0
@@ -231,6 +226,19 @@ class _Vocabulary:
             "merges": _bytes_of(merges[:, 1:], "<u4"),
             "letters": _bytes_of(letters, "<u4"),
         }
+
+
+def _merges(merges: Sequence[str | list[str]], vocab: Mapping[str, int]) -> NDArray[np.int64]:
+    """Rows [n, 4] of left id, right id, rank and merged id; of a pair that is there twice, the last."""
+    if not merges:
+        return np.empty((0, 4), np.int64)
+    parts = " ".join(merge if isinstance(merge, str) else " ".join(merge) for merge in merges).split(" ")
+    if len(parts) != 2 * len(merges):
+        raise ValueError("merges with spaces")
+    ids = np.fromiter(map(vocab.__getitem__, parts), np.int64, len(parts)).reshape(-1, 2)
+    merged = [vocab[left + right] for left, right in zip(parts[::2], parts[1::2], strict=True)]
+    rows = np.column_stack([ids, np.arange(len(ids)), np.array(merged, np.int64)])[::-1]
+    return rows[np.unique(rows[:, 0] << 32 | rows[:, 1], return_index=True)[1]]
 
 
 def _composes(normalizer: Component | None) -> bool:
