@@ -219,11 +219,13 @@ class _Writer:
         tag = f"({self._text(PYTHON_TAG)})?" if PYTHON_TAG in self._special else ""
         names = " | ".join(_quoted(_quoted(name)) for name in tools.parameters)
         name_key, arguments_key = _quoted(_quoted(style.name_key)), _quoted(_quoted(style.arguments_key))
-        begin = f'/\\s*/ ({_quoted(PYTHON_TAG)} /\\s*/)? "{{" /\\s*/ {name_key} /\\s*:\\s*/'
-        heads = [f"{begin} {_quoted(_quoted(name))}" for name in tools.parameters]
+        begin = f"/\\s*/ ({_quoted(PYTHON_TAG)} /\\s*/)?"
         if style.separator:
+            heads = [f"{begin} {_quoted(name + style.separator)}" for name in tools.parameters]
             names = " | ".join(_quoted(name + style.separator) for name in tools.parameters)
-            begin, heads = "/\\s*/", [f"/\\s*/ {_quoted(name + style.separator)}" for name in tools.parameters]
+        else:
+            begin = f'{begin} "{{" /\\s*/ {name_key} /\\s*:\\s*/'
+            heads = [f"{begin} {_quoted(_quoted(name))}" for name in tools.parameters]
         calls = list[str]()
         for n, (name, schema) in enumerate(tools.parameters.items()):
             self._rules.append(f"begin_{n}[lazy]: {heads[n]}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from edgegen.chat.reasoning import ReasoningMarkers
@@ -186,6 +186,7 @@ PIECES = ["<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", 
 @STYLES
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=st.lists(st.sampled_from([*PIECES, *range(3), *range(3)]), max_size=7), thinks=st.booleans())
+@example(["<|python_tag|>", 0, "<think>"], False)
 def test_free_text_is_read_as_the_grammar_has_it(
     qwen: Vocabulary, style: ToolFormat, pieces: list[str | int], thinks: bool
 ) -> None:
