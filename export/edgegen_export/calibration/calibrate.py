@@ -96,9 +96,10 @@ def calibrate(
     if judged and enter and held_out.shape[1] <= ids.shape[1]:  # then each layer, which is open, runs these ids too
         exact = reference.embed(held_out)
         enter = _together(enter, exact)
-    for matrix in walk.matrices(ids, enter, on_layer):
-        strategy.add(matrix)
-        del matrix  # and its layer's weights
+    with strategy.beside:
+        for matrix in walk.matrices(ids, enter, on_layer):
+            strategy.add(matrix)
+            del matrix  # and its layer's weights
     head_hessian = walk.head()
     recipe = walk.recipe
     decision = strategy.decide(walk.tensors, recipe, head_hessian)

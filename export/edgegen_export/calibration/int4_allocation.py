@@ -74,7 +74,7 @@ class Int4Allocation:
         self._scratch = scratch
         self._in_order = len(config.passes) == config.num_layers
         self._probe = Sensitivity(reference, ids, scratch)
-        self._measuring = Follower()
+        self.beside = Follower()
         """Stores and measures a matrix while the next one is quantized."""
         self.enter = self._advance if self._in_order else None
         self._ladders: dict[str, Ladder] = {}
@@ -101,11 +101,11 @@ class Int4Allocation:
             self._keep(made)
             self._measure_alone(matrix, made)
 
-        self._measuring.start(keep_and_measure)
+        self.beside.start(keep_and_measure)
 
     def _advance(self, run: LayerRun) -> None:
         """Take all models through a layer, when all matrices of the one before are measured."""
-        self._measuring.wait()
+        self.beside.wait()
         self._probe.advance(run)
 
     def _keep(self, made: Mapping[Change, Blocks]) -> None:
@@ -153,7 +153,6 @@ class Int4Allocation:
     def decide(self, tensors: Mapping[str, LazyTensor], recipe: Quantization, head_hessian: Hessian | None) -> Decision:
         """The formats that the budget allows."""
         assert head_hessian is not None
-        self._measuring.wait()
         smoothed, tied_head = self._reference.with_tensors(tensors), self._config.tied_head
         if not self._in_order:
             self._measure(smoothed)

@@ -8,6 +8,7 @@ matrices only: they take four times the bytes. Their products are batch-invarian
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
@@ -47,6 +48,7 @@ class Int8Refinement:
     """The strategy of int8: nothing is decided before all layers are smoothed."""
 
     hessians = False
+    beside = nullcontext()
     enter = None
 
     def __init__(self, reference: LayerwiseModel, config: DecoderConfig, ids: Ids, scratch: Scratch) -> None:

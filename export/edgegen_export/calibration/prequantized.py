@@ -6,6 +6,7 @@ otherwise than the scheme asks for are rounded to 8 bits.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from edgegen.bundle.manifest import MatrixFormat, Quantization
@@ -26,6 +27,7 @@ class KeepPrequantized:
     """The strategy of a repacked recipe: it decides nothing beyond the formats that inputs bear."""
 
     hessians = False
+    beside = nullcontext()
     enter = None
 
     def add(self, matrix: LayerMatrix) -> None: ...

@@ -1,6 +1,7 @@
 """Strategy: how a recipe (int8, int4, prequantized) chooses matrix formats while the model is calibrated."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,6 +32,11 @@ class Strategy(Protocol):
     @property
     def hessians(self) -> bool:
         """Whether the matrices come with the Hessians of their inputs."""
+        ...
+
+    @property
+    def beside(self) -> AbstractContextManager[object]:
+        """What goes on in another thread while matrices are added; it has ended at its exit."""
         ...
 
     def add(self, matrix: LayerMatrix) -> None:

@@ -5,11 +5,11 @@ import importlib.util
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from itertools import chain, islice
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from edgegen.system import physical_cores
 
@@ -43,11 +43,23 @@ def in_threads(
 
 
 class Follower:
-    """One call at a time in another thread, while its caller goes on to prepare the next one."""
+    """One call at a time in another thread, while its caller goes on to prepare the next one.
+
+    A context manager: after it, nothing is called any more. It raises what the last call raised, unless there is an
+    exception already.
+    """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1)
         self._pending: Future[object] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(Exception) if kind else nullcontext():
+            self.wait()
+        self._threads.shutdown()
 
     def start(self, function: Callable[[], object]) -> None:
         """Call ``function`` after the call before it; raises what that one raised."""
