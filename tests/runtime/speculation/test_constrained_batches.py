@@ -24,11 +24,13 @@ def test_sequences_with_and_without_constraints_are_as_alone(
     shapes, verified = decoded_shapes(monkeypatch), list[bool]()
     with LLM.load(int8_bundle.path, options=options("lookup")) as llm:
         assert [one.token_ids for one in alone(llm, sampled=sampled)] == [one.token_ids for one in expected]
-        for batch in BATCHES:
+        for batch in BATCHES * 20:  # threads decide which sequences run together
             shapes.clear()
             found = together(llm, batch, sampled=sampled)
             assert [one.token_ids for one in found] == [expected[place].token_ids for place in batch], batch
             assert [one.finish_reason for one in found] == [expected[place].finish_reason for place in batch]
             verified.append(any(min(shape) > 1 for shape in shapes))
+            if len(verified) >= len(BATCHES) and sum(verified) > 1:
+                break
     assert sum(verified) > 1, "no batches ran several tokens of several sequences"
     assert all(one.text for one in expected[1 : len(REQUESTS)])
