@@ -8,7 +8,9 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,bmi2,fma")))
+#ifndef INLINE /* tests under sanitizers define it: a copy of a function for each call takes minutes there */
 #define INLINE static inline __attribute__((always_inline))
+#endif
 enum { PANEL = 32 };
 
 /* What words of 3 or 2 bits are: eight vectors, in the order of the rounded codes. */

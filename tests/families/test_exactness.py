@@ -66,12 +66,9 @@ def base(family: str) -> Case:
 
 
 def is_held(case: Case) -> bool:
-    return case.name == "base" or "exactness" in case.also
-
-
-def has_four_bits(case: Case) -> bool:
-    """Cases of a kind have, which other tests of a few cases take too; `make families` has them all."""
-    return is_held(case) and (EVERY or bool(case.also or case.kept or case.quiet))
+    """Cases of a kind, which other tests of a few cases take too; `make families` holds the bases of all families."""
+    is_asked = case.name == "base" or "exactness" in case.also
+    return is_asked and (EVERY or bool(case.also or case.kept or case.quiet))
 
 
 @pytest.fixture(scope="module", params=judged_cases(case for case in CASES if is_held(case)))
@@ -112,7 +109,7 @@ def test_an_int4_kv_cache_is_bit_exact_too(case: Case, bundle: Bundle) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", judged_cases(case for case in CASES if has_four_bits(case)))
+@pytest.mark.parametrize("case", judged_cases(case for case in CASES if is_held(case)))
 def test_four_bits_are_bit_exact_too(case: Case, tmp_path: Path) -> None:
     bundle = exported(case, tmp_path, "int4", **changes_of(case))
     assert_bit_exact(bundle, case)
