@@ -29,8 +29,8 @@ writes them in bfloat16. Where no package has a model's tokenizer, another one s
 
 Each model is exported by the command to float32, int8 and int4 from safetensors, and from a GGUF file that the `gguf`
 package writes to float32 and, of some models, to int4. int8 and int4 are the calibrated defaults. Some models are
-calibrated on a text that they sample themselves, the default; the others on a file, and their exports are compared with
-the checkpoints on less text than usual. Then
+calibrated on a text that they sample themselves and compared with the checkpoint, as by default; the others are
+calibrated on a file, and not compared at the export: what follows does that. Then
 
 - a process of its own opens the float32 bundle, and the GGUF file's: COUNT hard texts (scripts, marks, emoji, control
   tokens, code, runs of spaces, broken forms) have the ids of the tokenizers library; greedy ids are those of

@@ -29,8 +29,8 @@ class PublishedModel:
     is written to GGUF files, and the name of its pre-tokenizer, or ``spm``; ``no_gguf``: why there is none. ``shards``:
     files of weights. ``described``: the template lists no tools, so that edgegen describes them in a system message
     (docs/chat-templates.md). ``samples``: calibrated on a text that the model samples, and compared with the checkpoint
-    on a long text, as by default; the others on a file and on a short text, which saves half the time. ``always``: all
-    of its steps are part of ``make check``; of the others that is the first, and ``make published`` has them all.
+    at the export, as by default; the others on a file, and not compared, which saves half the time. ``always``: all of
+    its steps are part of ``make check``; of the others that is the first, and ``make published`` has them all.
     """
 
     name: str
