@@ -86,7 +86,7 @@ def chats(llm: LLM, golden: Mapping[str, Any], described: bool) -> Iterator[str]
 
 
 def form_of(tokenizer: Tokenizer) -> str:
-    """What makes ids of texts."""
+    """The form of the tokenizer that makes ids of texts: compiled, or run by the library."""
     return "compiled" if tokenizer.is_compiled else "the library's"
 
 
