@@ -63,7 +63,6 @@ class Model:
     qk_norm: QKNorm | None = None
     per_layer: Table | None = None
     altup: AltUp | None = None
-    laurel: int | None = None
     query_scale: QueryScale | None = None
     embedding_size: int | None = None
     embedding_norm: bool = False
@@ -131,6 +130,6 @@ class Model:
         if table := self.per_layer:
             numbers = (table.table_multiplier, table.projection_multiplier, table.sum_multiplier)
             found.append(PerLayerEmbedding(table.width, table.rows, *numbers, self.activation))
-        found += [Laurel(self.laurel)] if self.laurel else []
+        found += [Laurel(6)] if self.block == "sandwich_with_laurel" else []
         found += [Interpolation(1.0)] if self.block == "interpolated" else []
         return (*found, *([self.altup] if self.altup else []))

@@ -1,6 +1,6 @@
 """DecoderConfig: the hyperparameters of a decoder-only model, without names of families or tensors."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -16,6 +16,7 @@ C = TypeVar("C", bound=Component)
 Block = Literal[
     "sequential",
     "sandwich",
+    "sandwich_with_laurel",
     "post_norm",
     "norm_after_sum",
     "normed_residual",
@@ -29,21 +30,23 @@ Block = Literal[
 ]
 """The order of norms, attention and MLP in a layer; ``block_kinds.BLOCKS`` has the formulas."""
 
-LAYER_NORMS: dict[Block, tuple[str, ...]] = {
-    "sequential": ("attn_norm", "mlp_norm"),
-    "sandwich": ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm"),
-    "post_norm": ("attn_post_norm", "mlp_post_norm"),
-    "norm_after_sum": ("attn_norm", "mlp_norm"),
-    "normed_residual": ("attn_norm", "mlp_norm"),
-    "interpolated": ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm"),
-    "parallel": ("attn_norm",),
-    "parallel_two_norms": ("attn_norm", "mlp_norm"),
-    "single": ("norm",),
-    "shared_before_mixer": ("norm",),
-    "over_blocks": ("attn_norm", "mlp_norm"),
-    "over_blocks_apart": ("query_norm", "key_norm", "value_norm", "mlp_norm"),
+LAYER_NORMS: dict[Block, Mapping[str, Collection[str]]] = {
+    "sequential": {"attn_norm": {"attn"}, "mlp_norm": {"mlp"}},
+    "sandwich": {"attn_norm": {"attn"}, "attn_post_norm": (), "mlp_norm": {"mlp"}, "mlp_post_norm": ()},
+    "sandwich_with_laurel": {"attn_norm": (), "attn_post_norm": (), "mlp_norm": {"mlp"}, "mlp_post_norm": ()},
+    "post_norm": {"attn_post_norm": (), "mlp_post_norm": ()},
+    "norm_after_sum": {"attn_norm": (), "mlp_norm": ()},
+    "normed_residual": {"attn_norm": (), "mlp_norm": ()},
+    "interpolated": {"attn_norm": (), "attn_post_norm": (), "mlp_norm": (), "mlp_post_norm": ()},
+    "parallel": {"attn_norm": {"attn", "mlp"}},
+    "parallel_two_norms": {"attn_norm": {"attn"}, "mlp_norm": {"mlp"}},
+    "single": {"norm": {"attn", "mlp"}},
+    "shared_before_mixer": {"norm": {"attn"}},
+    "over_blocks": {"attn_norm": (), "mlp_norm": ()},
+    "over_blocks_apart": {"query_norm": (), "key_norm": (), "value_norm": (), "mlp_norm": ()},
 }
-"""The norms of a layer, by kind of block."""
+"""The norms of a layer, by kind of block, each with the sublayers that it is for: those that take all of what it gives,
+unless it is the residual stream, too, or several matrices take it in turn."""
 
 
 @dataclass(frozen=True, slots=True)

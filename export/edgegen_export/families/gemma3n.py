@@ -64,7 +64,7 @@ def read_gemma3n(read: ConfigReader) -> DecoderConfig:
         longest_context=longest_context,
         norm=norm,
         tied_head=read.flag("tie_word_embeddings"),
-        block="sandwich",
+        block="sandwich_with_laurel",
         logit_softcap=read.limit("final_logit_softcapping"),
         embedding_multiplier=hidden**0.5,
     )

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.sublayer_convs import ATTENTION_CONV, MLP_CONV
 from edgegen_export.architecture.config import Block
 from edgegen_export.graph.block_residual import over_blocks
@@ -29,13 +28,24 @@ def _sequential(layer: LayerGraph, stream: Stream) -> Stream:
 
 
 def _sandwich(layer: LayerGraph, stream: Stream) -> Stream:
-    """``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``, with a learned residual after attention in some models."""
+    """``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``."""
     x, residual = layer.norm(stream, "attn_norm")
-    attended = layer.post_norm(mix_or_attend(layer, x), "attn_post_norm")
-    stream = Stream(residual, attended)
-    if layer.parts.extra(Laurel):
-        with layer.g.scope("laurel"):
-            stream = Stream(with_laurel(layer, x, residual, attended))
+    return _sandwiched(layer, Stream(residual, layer.post_norm(mix_or_attend(layer, x), "attn_post_norm")))
+
+
+def _sandwich_with_laurel(layer: LayerGraph, stream: Stream) -> Stream:
+    """``y = norm(x); x = (x + norm(attn(y)) + y + norm(right(left(y)))) / √2; x += norm(mlp(norm(x)))``."""
+    g, (y, residual) = layer.g, layer.norm(stream, "attn_norm")
+    attended = layer.post_norm(mix_or_attend(layer, y), "attn_post_norm")
+    with g.scope("laurel"):
+        learned = layer.linear(layer.linear(y, "laurel.left"), "laurel.right")
+        total = g.op.Sum(residual, attended, y, layer.normalized(learned, "laurel.norm"))
+        x = g.op.Mul(total, g.constant(np.array(2**-0.5, np.float32)))
+    return _sandwiched(layer, Stream(x))
+
+
+def _sandwiched(layer: LayerGraph, stream: Stream) -> Stream:
+    """``x += norm(mlp(norm(x)))``."""
     x, residual = layer.norm(stream, "mlp_norm")
     return Stream(residual, layer.post_norm(think(layer, x, residual), "mlp_post_norm"))
 
@@ -110,6 +120,7 @@ def _shared_before_mixer(layer: LayerGraph, stream: Stream) -> Stream:
 BLOCKS: Mapping[Block, BlockGraph] = {
     "sequential": _sequential,
     "sandwich": _sandwich,
+    "sandwich_with_laurel": _sandwich_with_laurel,
     "post_norm": _post_norm,
     "norm_after_sum": _norm_after_sum,
     "normed_residual": _normed_residual,
@@ -121,10 +132,3 @@ BLOCKS: Mapping[Block, BlockGraph] = {
     "over_blocks": over_blocks,
     "over_blocks_apart": over_blocks,
 }
-
-
-def with_laurel(layer: LayerGraph, x: Value, residual: Value, attended: Value) -> Value:
-    """``(residual + attended + x + norm(right(left(x)))) / √2``, all [b, t, d]; x: what attention took."""
-    g, low = layer.g, layer.linear(x, "laurel.left")
-    learned = layer.normalized(layer.linear(low, "laurel.right"), "laurel.norm")
-    return g.op.Mul(g.op.Sum(residual, attended, x, learned), g.constant(np.array(2**-0.5, np.float32)))

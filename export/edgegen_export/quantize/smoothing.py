@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.components.component import Component, Pair
-from edgegen_export.architecture.components.laurel import Laurel
-from edgegen_export.architecture.config import DecoderConfig
+from edgegen_export.architecture.components.component import Pair
+from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
 from edgegen_export.files.threads import in_threads
 from edgegen_export.tensors.lazy import LazyTensor
 
@@ -30,28 +29,10 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     read_by_others = [own.attention] if layer in config.sources else []
     pairs = [pair for one in own.components if one not in read_by_others for pair in one.smoothing_pairs]
     pairs = [pair for pair in pairs if names.keys() >= set(pair.consumers)]
-    attending = [*own.mixing, *(extra for extra in own.extras if isinstance(extra, Laurel))]
-    thinking = [own.mlp] if own.mlp else []
-
-    def after(norm: str, *taking: Component) -> list[Pair]:
-        """The norm and the matrices that take what it gives, unless it is used as it is, too."""
-        if not taking or not all(one.takes_smoothed for one in taking):
-            return []
-        return [Pair(norm, tuple(module for one in taking for module in one.inputs))]
-
-    match config.block_of(layer):
-        case "sequential" | "sandwich" | "parallel_two_norms":
-            pairs += after("attn_norm", *attending) + after("mlp_norm", *thinking)
-        case "parallel":
-            pairs += after("attn_norm", *attending, *thinking)
-        case "single":
-            pairs += after("norm", *attending, *thinking)
-        case "shared_before_mixer":
-            pairs += after("norm", *([own.mixer] if own.mixer else []))
-        case "post_norm" | "norm_after_sum" | "normed_residual" | "interpolated":
-            pass  # what the matrices take is the residual stream itself
-        case "over_blocks" | "over_blocks_apart":
-            pass  # one norm may stand before several matrices, and experts take the other as it is
+    for norm, sublayers in LAYER_NORMS[config.block_of(layer)].items():
+        taking = [one for one in own.components if one.sublayer in sublayers]
+        if taking and all(one.takes_smoothed for one in taking):
+            pairs.append(Pair(norm, tuple(module for one in taking for module in one.inputs)))
     return tuple(pair.within(names[pair.consumers[0]]) for pair in pairs)
 
 

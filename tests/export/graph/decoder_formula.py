@@ -104,14 +104,15 @@ class DecoderFormula:
             return self.mlp(f"{name}.mlp", layer, x)
 
         factor = model.residual_multiplier
-        match layer.block or model.block:
+        block = layer.block or model.block
+        match block:
             case "sequential":
                 x = x + factor * attention(norm(x, "attn_norm"))
                 return x + factor * mlp(norm(x, "mlp_norm"))
-            case "sandwich":
+            case "sandwich" | "sandwich_with_laurel":
                 y = norm(x, "attn_norm")
                 x = x + factor * norm(attention(y), "attn_post_norm")
-                if model.laurel:
+                if block == "sandwich_with_laurel":
                     low = self.linear(f"{name}.laurel.left", y)
                     x = (x + y + norm(self.linear(f"{name}.laurel.right", low), "laurel.norm")) / np.sqrt(2)
                 x = x + factor * norm(mlp(norm(x, "mlp_norm")), "mlp_post_norm")

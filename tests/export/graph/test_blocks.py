@@ -138,13 +138,12 @@ MODELS: dict[str, Model] = {
         PLAIN,
         layers=(ModelLayer(0.25, cutoff=1.3, rope=ROPE), ModelLayer(0.25, cutoff=0.0, mlp_width=34), ModelLayer(0.25)),
     ),
-    "learned residuals": replace(ROTATED, block="sandwich", laurel=6),
+    "learned residuals": replace(ROTATED, block="sandwich_with_laurel"),
     "several streams": replace(ROTATED, block="sandwich", altup=AltUp(3)),
     "several streams, the second active": replace(ROTATED, altup=AltUp(2, active=1, clip=0.3)),
     "several streams with embeddings of layers and shared keys": replace(
         PLAIN,
-        block="sandwich",
-        laurel=6,
+        block="sandwich_with_laurel",
         altup=AltUp(4, active=2),
         per_layer=Table(16, 30, 4.0, 0.2, 0.7),
         layers=(

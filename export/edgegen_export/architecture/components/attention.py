@@ -87,6 +87,7 @@ class Attention(Component):
     sinks: Literal["head", "query"] | None = None
     sub_norm: Norm | None = None
 
+    sublayer: ClassVar[str | None] = "attn"
     inputs_wide: ClassVar[int] = 1
     """How many hidden states side by side it takes."""
     latent: ClassVar[bool] = False

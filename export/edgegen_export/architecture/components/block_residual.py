@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from edgegen_export.architecture.components.component import Component, Shapes, Tensors
 
@@ -32,8 +31,6 @@ class BlockResidual(Component):
     blocks: tuple[int, ...] = ()
     kept: int = 0
     begins: int | None = None
-
-    takes_smoothed: ClassVar[bool] = False
 
     @property
     def blocks_behind(self) -> tuple[int, ...]:

@@ -57,6 +57,9 @@ class Component:
     What stands in ``around`` is outside of the layers: its names are those of the whole model.
     """
 
+    sublayer: ClassVar[str | None] = None
+    """The sublayer that it computes of what a norm of its block gives: ``attn`` or ``mlp``."""
+
     takes_smoothed: ClassVar[bool] = True
     """Whether factors of its inputs may be moved into its matrices; not where the input is used as it is, too."""
 

@@ -99,6 +99,7 @@ class Experts(Component):
     latent: int | None = None
     own_norms: bool = False
 
+    sublayer: ClassVar[str | None] = "mlp"
     operators_since: ClassVar[str] = FUSED_EXPERTS
     takes_smoothed: ClassVar[bool] = False  # experts and router multiply activations as they are
 

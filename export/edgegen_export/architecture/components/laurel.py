@@ -1,7 +1,6 @@
 """Laurel: a learned residual of low rank."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from edgegen_export.architecture.components.component import Component, Modules, Norms, Pair, Shapes
 from edgegen_export.architecture.components.norm import Norm
@@ -9,12 +8,10 @@ from edgegen_export.architecture.components.norm import Norm
 
 @dataclass(frozen=True, slots=True)
 class Laurel(Component):
-    """A learned residual of low ``rank`` beside the attention of a ``sandwich`` (Menghani et al. 2024,
+    """A learned residual of low ``rank`` beside the attention of a ``sandwich_with_laurel`` (Menghani et al. 2024,
     arXiv:2411.07501)."""
 
     rank: int
-
-    takes_smoothed: ClassVar[bool] = False  # it adds what attention takes, as it is
 
     @property
     def products(self) -> tuple[Modules, ...]:

@@ -14,6 +14,7 @@ class Mixer(Component):
     numbers, one for each head; ``smoothed``: the module that makes what ``out`` takes, where it can be scaled.
     """
 
+    sublayer: ClassVar[str | None] = "attn"
     name: ClassVar[str]
     parts: ClassVar[tuple[str, ...]]
     trained: ClassVar[tuple[str, ...]] = ()

@@ -1,7 +1,7 @@
 """MLP: plain or gated, and the activations of all MLPs."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class MLP(Component):
     gated: bool = False
     cutoff: float | None = None
     sub_norm: Norm | None = None
+
+    sublayer: ClassVar[str | None] = "mlp"
 
     @property
     def inputs(self) -> Modules:

@@ -17,6 +17,7 @@ from edgegen_export.architecture.components.norm import Norm
 class SharedAttention(Attention):
     """Attention that takes the residual stream and the token embedding side by side, normalized together."""
 
+    sublayer: ClassVar[str | None] = None  # the norm is its own
     inputs_wide: ClassVar[int] = 2
 
     @property
@@ -30,6 +31,8 @@ class SharedAttention(Attention):
 @dataclass(frozen=True, slots=True)
 class SharedMLP(MLP):
     """A gated MLP that takes what attention gives, normalized."""
+
+    sublayer: ClassVar[str | None] = None  # the norm is its own
 
     @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
