@@ -23,9 +23,7 @@ Reading = Callable[[Value, Value, Value], Value]
 """Result of attention, [b, t, h · head_dim], of query, key and value, or of all three packed in the first."""
 
 
-def softmax_attention(
-    layer: LayerGraph, attention: Attention, inputs: tuple[Value, ...], read: Reading | None = None
-) -> Stream:
+def softmax_attention(layer: LayerGraph, attention: Attention, x: Value, read: Reading | None = None) -> Stream:
     """Causal attention of [b, t, d] over the KV cache, to which the operator appends in place; ``read``: as in
     :func:`attended`.
 
@@ -34,7 +32,6 @@ def softmax_attention(
 
     Returns the output projection without its bias, which the stream adds.
     """
-    (x,) = inputs
     return attended(layer, attention, layer.linear(x, *attention.inputs), read)
 
 

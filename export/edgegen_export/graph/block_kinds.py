@@ -15,28 +15,28 @@ from edgegen_export.graph.builder import Value
 from edgegen_export.graph.layer_graph import BlockGraph, LayerGraph
 from edgegen_export.graph.matrices import linear
 from edgegen_export.graph.stream import Stream, added, both_added, sublayer_output
-from edgegen_export.graph.sublayers import attend, mix, mix_or_attend, over_tokens, think
+from edgegen_export.graph.sublayers import mix, mixed, over_tokens, think
 
 
 def _sequential(layer: LayerGraph, stream: Stream) -> Stream:
     """``x += attn(norm(x)); x += mlp(norm(x))``, both convolved over the last tokens in some models."""
     x, residual = layer.norm(stream, "attn_norm")
-    mixed = over_tokens(layer, mix_or_attend(layer, x), ATTENTION_CONV)
-    x, residual = layer.norm(replace(mixed, residual=residual), "mlp_norm")
+    attended = over_tokens(layer, mix(layer, x), ATTENTION_CONV)
+    x, residual = layer.norm(replace(attended, residual=residual), "mlp_norm")
     output = over_tokens(layer, think(layer, x, residual), MLP_CONV)
-    return replace(output, residual=residual, others=mixed.others)
+    return replace(output, residual=residual, others=attended.others)
 
 
 def _sandwich(layer: LayerGraph, stream: Stream) -> Stream:
     """``x += norm(attn(norm(x))); x += norm(mlp(norm(x)))``."""
     x, residual = layer.norm(stream, "attn_norm")
-    return _sandwiched(layer, Stream(residual, layer.post_norm(mix_or_attend(layer, x), "attn_post_norm")))
+    return _sandwiched(layer, Stream(residual, layer.post_norm(mix(layer, x), "attn_post_norm")))
 
 
 def _sandwich_with_laurel(layer: LayerGraph, stream: Stream) -> Stream:
     """``y = norm(x); x = (x + norm(attn(y)) + y + norm(right(left(y)))) / √2; x += norm(mlp(norm(x)))``."""
     g, (y, residual) = layer.g, layer.norm(stream, "attn_norm")
-    attended = layer.post_norm(mix_or_attend(layer, y), "attn_post_norm")
+    attended = layer.post_norm(mix(layer, y), "attn_post_norm")
     with g.scope("laurel"):
         learned = layer.linear(layer.linear(y, "laurel.left"), "laurel.right")
         total = g.op.Sum(residual, attended, y, layer.normalized(learned, "laurel.norm"))
@@ -53,14 +53,14 @@ def _sandwiched(layer: LayerGraph, stream: Stream) -> Stream:
 def _post_norm(layer: LayerGraph, stream: Stream) -> Stream:
     """``x += norm(attn(x)); x += norm(mlp(x))``."""
     x = added(layer.g, stream)
-    x = added(layer.g, Stream(x, layer.post_norm(mix_or_attend(layer, x), "attn_post_norm")))
+    x = added(layer.g, Stream(x, layer.post_norm(mix(layer, x), "attn_post_norm")))
     return Stream(x, layer.post_norm(think(layer, x, x), "mlp_post_norm"))
 
 
 def _norm_after_sum(layer: LayerGraph, stream: Stream) -> Stream:
     """``x = norm(x + attn(x)); x = norm(x + mlp(x))``."""
     x = added(layer.g, stream)
-    x, _ = layer.norm(replace(mix_or_attend(layer, x), residual=x), "attn_norm")
+    x, _ = layer.norm(replace(mix(layer, x), residual=x), "attn_norm")
     x, _ = layer.norm(replace(think(layer, x, x), residual=x), "mlp_norm")
     return Stream(x)
 
@@ -68,7 +68,7 @@ def _norm_after_sum(layer: LayerGraph, stream: Stream) -> Stream:
 def _normed_residual(layer: LayerGraph, stream: Stream) -> Stream:
     """``x = norm(x); x += attn(x); x = norm(x); x += mlp(x)``."""
     x, _ = layer.norm(stream, "attn_norm")
-    x, _ = layer.norm(replace(mix_or_attend(layer, x), residual=x), "mlp_norm")
+    x, _ = layer.norm(replace(mix(layer, x), residual=x), "mlp_norm")
     return replace(think(layer, x, x), residual=x)
 
 
@@ -80,41 +80,41 @@ def _interpolated(layer: LayerGraph, stream: Stream) -> Stream:
         return Stream(x, layer.g.op.Mul(layer.g.op.Sub(output, x), layer.weight(f"{sublayer}_rate")))
 
     x, _ = layer.norm(stream, "attn_norm")
-    x, _ = layer.norm(approached(x, "attn", mix_or_attend(layer, x)), "mlp_norm")
+    x, _ = layer.norm(approached(x, "attn", mix(layer, x)), "mlp_norm")
     return approached(x, "mlp", think(layer, x, x))
 
 
 def _parallel(layer: LayerGraph, stream: Stream) -> Stream:
     """``y = norm(x); x += attn(y) + mlp(y)``."""
     x, residual = layer.norm(stream, "attn_norm")
-    return both_added(layer.g, residual, mix_or_attend(layer, x), think(layer, x, residual))
+    return both_added(layer.g, residual, mix(layer, x), think(layer, x, residual))
 
 
 def _parallel_two_norms(layer: LayerGraph, stream: Stream) -> Stream:
     """``x += attn(norm(x)) + mlp(norm(x))``."""
     x, residual = layer.norm(stream, "attn_norm")
     y = layer.normalized(residual, "mlp_norm")
-    return both_added(layer.g, residual, mix_or_attend(layer, x), think(layer, y, residual))
+    return both_added(layer.g, residual, mix(layer, x), think(layer, y, residual))
 
 
 def _single(layer: LayerGraph, stream: Stream) -> Stream:
     """``x += attn(norm(x))``, or ``x += mlp(norm(x))``."""
     x, residual = layer.norm(stream, "norm")
-    output = think(layer, x, residual) if layer.parts.mlp else mix_or_attend(layer, x)
+    output = think(layer, x, residual) if layer.parts.mlp else mix(layer, x)
     return replace(output, residual=residual)
 
 
 def _shared_before_mixer(layer: LayerGraph, stream: Stream) -> Stream:
     """``x += mixer(norm(x))``; with attention, which takes x and the embedding e, ``x += mixer(norm(x +
     linear(mlp(norm(attn(norm(concat(x, e))))))))``."""
-    g = layer.g
+    g, (mixer, *shared) = layer.g, layer.parts.mixing
     x = residual = added(g, stream)
-    if layer.parts.attention:
+    for attention in shared:
         both = layer.normalized(g.op.Concat(x, *stream.others, axis=2), "attn_norm")
-        read = layer.post_norm(attend(layer, both), "mlp_norm")
+        read = layer.post_norm(mixed(layer, attention, both), "mlp_norm")
         matrix = layer.matrix("linear")
         x = g.op.Add(x, linear(g, matrix, sublayer_output(g, think(layer, read, x))))
-    return replace(mix(layer, layer.normalized(x, "norm")), residual=residual)
+    return replace(mixed(layer, mixer, layer.normalized(x, "norm")), residual=residual)
 
 
 BLOCKS: Mapping[Block, BlockGraph] = {

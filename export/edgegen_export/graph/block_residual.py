@@ -23,7 +23,7 @@ from edgegen_export.architecture.config import LAYER_NORMS
 from edgegen_export.graph.builder import Value
 from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.stream import Stream, added, norm_operator, sublayer_output
-from edgegen_export.graph.sublayers import mix_or_attend, over_tokens, think
+from edgegen_export.graph.sublayers import mix, over_tokens, think
 
 _EVEN = Norm("rms", 1e-6, weight=False)
 """Of what is attended to."""
@@ -54,7 +54,7 @@ def over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
     taken = taken * len(norms) if len(norms) > len(taken) else taken
     norms = norms * len(taken) if len(taken) > len(norms) else norms
     inputs = [layer.normalized(each, module) for each, module in zip(taken, norms, strict=True)]
-    attended = sublayer_output(g, over_tokens(layer, mix_or_attend(layer, *inputs), ATTENTION_CONV))
+    attended = sublayer_output(g, over_tokens(layer, mix(layer, *inputs), ATTENTION_CONV))
     if block.begins is None:
         attended = g.op.Add(x, attended)
     elif block.begins == len(kept):

@@ -15,14 +15,14 @@ from edgegen_export.graph.layer_graph import LayerGraph
 from edgegen_export.graph.stream import Stream
 
 
-def differential_attention(layer: LayerGraph, attention: DifferentialAttention, inputs: tuple[Value, ...]) -> Stream:
+def differential_attention(layer: LayerGraph, attention: DifferentialAttention, x: Value) -> Stream:
     """Causal attention of [b, t, d] by pairs of queries; without the output's bias, which the stream adds."""
 
     def read(query: Value, key: Value, value: Value) -> Value:
         pairs = _of_pairs(layer.g, attention, query), key, value
         return _difference(layer, attention, cached_attention(layer, attention, pairs, layer.caches[0]))
 
-    return softmax_attention(layer, attention, inputs, read)
+    return softmax_attention(layer, attention, x, read)
 
 
 def _of_pairs(g: GraphBuilder, attention: DifferentialAttention, query: Value) -> Value:

@@ -16,7 +16,7 @@ from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.renamed import RenamedParameters
 from edgegen_export.graph.stream import Stream, added, pick
-from edgegen_export.graph.sublayers import attend, think
+from edgegen_export.graph.sublayers import mix, think
 
 
 def build_eagle_head(
@@ -32,7 +32,7 @@ def build_eagle_head(
     layer = LayerGraph(g, of_head, config, 0, kv, step)
     with g.scope(layer.name):
         before = normed if own.normed_residual else previous
-        x, residual = layer.norm(replace(attend(layer, both), residual=before), "mlp_norm")
+        x, residual = layer.norm(replace(mix(layer, both), residual=before), "mlp_norm")
         last = added(g, replace(think(layer, x, residual), residual=residual))
     with g.scope("head"):
         g.output(HIDDEN_STATES, g.op.Identity(last), "float32", ["batch", "tokens", config.hidden_size])

@@ -12,13 +12,13 @@ from edgegen_export.graph.matrices import of_each_head
 from edgegen_export.graph.stream import Stream
 
 
-def latent_attention(layer: LayerGraph, attention: LatentAttention, inputs: tuple[Value, ...]) -> Stream:
+def latent_attention(layer: LayerGraph, attention: LatentAttention, x: Value) -> Stream:
     """Causal attention of [b, t, d] over the latents in the KV cache, to which the operator appends in place: as keys
     and as values, both the same numbers in the same memory.
 
     Returns the output projection without its bias, which the stream adds.
     """
-    (x,), g, sizes = inputs, layer.g, attention.sizes
+    g, sizes = layer.g, attention.sizes
     heads, turned, head_dim, rope = attention.heads, attention.rotated, attention.head_dim, attention.rope
     parts = g.split(layer.linear(x, *attention.inputs), *(rows for (rows,) in attention.projected.values()))
     *queries, latent, key = parts[:-1] if attention.gate else parts

@@ -14,7 +14,7 @@ from edgegen_export.graph.reductions import total
 from edgegen_export.graph.stream import Stream
 
 
-def mixed_attention(layer: LayerGraph, attention: MixedAttention, inputs: tuple[Value, ...]) -> Stream:
+def mixed_attention(layer: LayerGraph, attention: MixedAttention, x: Value) -> Stream:
     """Causal attention of [b, t, d] to both caches; without the output's bias, which the stream adds."""
 
     def read(query: Value, key: Value, value: Value) -> Value:
@@ -28,7 +28,7 @@ def mixed_attention(layer: LayerGraph, attention: MixedAttention, inputs: tuple[
             query = rotated(layer, attention.rope, query, attention.heads, attention.size)
         return _mixed(layer, attention, query, before, result)
 
-    return softmax_attention(layer, attention, inputs, read)
+    return softmax_attention(layer, attention, x, read)
 
 
 def _mixed(layer: LayerGraph, attention: MixedAttention, query: Value, earlier: Value, later: Value) -> Value:

@@ -31,7 +31,7 @@ _LEAST_LENGTH = 1e-6
 """Least length, added to lengths before they divide."""
 
 
-def relative_attention(layer: LayerGraph, attention: RelativeAttention, inputs: tuple[Value, ...]) -> Stream:
+def relative_attention(layer: LayerGraph, attention: RelativeAttention, *inputs: Value) -> Stream:
     """Causal attention over the KV cache; ``inputs`` [b, t, d]: what all is projected of, or what
     queries, keys and values are.
 

@@ -17,9 +17,9 @@ from edgegen_export.graph.mlp import narrowed
 from edgegen_export.graph.stream import Stream
 
 
-def shared_attention(layer: LayerGraph, attention: SharedAttention, inputs: tuple[Value, ...]) -> Stream:
+def shared_attention(layer: LayerGraph, attention: SharedAttention, x: Value) -> Stream:
     """Causal attention of [b, t, 2 d], with the updates of a use in queries, keys and values."""
-    (x,), g, use = inputs, layer.g, layer.parts.extra(SharedUse)
+    g, use = layer.g, layer.parts.extra(SharedUse)
     packed = layer.linear(x, *attention.inputs)
     if use and use.attends:
         parts = g.parts(layer.product(x, *LOW_ATTENTION), 3)

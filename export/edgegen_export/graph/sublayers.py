@@ -44,7 +44,7 @@ from edgegen_export.graph.short_conv import convolved, short_conv
 from edgegen_export.graph.stream import Stream, both_added, sublayer_output
 from edgegen_export.graph.time_mix import channel_mix, time_mix
 
-MIXERS: dict[type[Mixer], Callable[[LayerGraph, Any, Value], Stream]] = {
+MIXING: dict[type[Mixer | Attention], Callable[..., Stream]] = {
     ShortConv: short_conv,
     Mamba1: mamba1,
     Mamba2: mamba2,
@@ -52,11 +52,6 @@ MIXERS: dict[type[Mixer], Callable[[LayerGraph, Any, Value], Stream]] = {
     KimiDeltaAttention: kimi_delta_attention,
     TimeMix: time_mix,
     GatedMemory: gated_memory,
-}
-"""The graph of a mixer of each class, over x [b, t, d]. All sublayers leave out the bias of their output, which the
-stream adds."""
-
-ATTENTIONS: dict[type[Attention], Callable[[LayerGraph, Any, tuple[Value, ...]], Stream]] = {
     Attention: softmax_attention,
     NormalizedAttention: softmax_attention,
     EagleAttention: softmax_attention,
@@ -66,7 +61,8 @@ ATTENTIONS: dict[type[Attention], Callable[[LayerGraph, Any, tuple[Value, ...]],
     MixedAttention: mixed_attention,
     RelativeAttention: relative_attention,
 }
-"""The graph of attention of each class, over x [b, t, d], or over what queries, keys and values are projected of."""
+"""The graph of a mixer or of attention of each class, over x [b, t, d], or over what queries, keys and values are
+projected of. All sublayers leave out the bias of their output, which the stream adds."""
 
 MLPS: dict[type[MLP | Experts], Callable[[LayerGraph, Any, Value, Value], Stream]] = {
     MLP: plain_mlp,
@@ -78,27 +74,17 @@ MLPS: dict[type[MLP | Experts], Callable[[LayerGraph, Any, Value, Value], Stream
 """The graph of an MLP of each class, over x [b, t, d] and the residual stream before it."""
 
 
-def mix(layer: LayerGraph, x: Value) -> Stream:
-    """The mixer's output of x [b, t, d]."""
-    mixer = layer.parts.mixer
-    assert mixer, "a layer that mixes has a mixer"
-    with layer.g.scope(mixer.name):
-        return MIXERS[type(mixer)](layer, mixer, x)
-
-
-def attend(layer: LayerGraph, *inputs: Value) -> Stream:
-    """The attention's output of x [b, t, d], or of what queries, keys and values are projected of."""
-    attention = layer.parts.attention
-    assert attention, "a layer that attends has attention"
-    with layer.g.scope("attn"):
-        return ATTENTIONS[type(attention)](layer, attention, inputs)
-
-
-def mix_or_attend(layer: LayerGraph, *inputs: Value) -> Stream:
-    """The output of attention, of the mixer that the layer has in its place, or the sum of both."""
-    mixed = [mix(layer, inputs[0])] if layer.parts.mixer else []
-    outputs = [*mixed, *([attend(layer, *inputs)] if layer.parts.attention else [])]
+def mix(layer: LayerGraph, *inputs: Value) -> Stream:
+    """The output of attention, of the mixer that the layer has in its place, or the sum of both; of x [b, t, d], or of
+    what queries, keys and values are projected of."""
+    outputs = [mixed(layer, one, *inputs) for one in layer.parts.mixing]
     return both_added(layer.g, NONE, *outputs) if outputs[1:] else outputs[0]
+
+
+def mixed(layer: LayerGraph, one: Mixer | Attention, *inputs: Value) -> Stream:
+    """The output of one of them."""
+    with layer.g.scope(one.name):
+        return MIXING[type(one)](layer, one, *inputs)
 
 
 def think(layer: LayerGraph, x: Value, residual: Value) -> Stream:

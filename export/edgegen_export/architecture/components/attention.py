@@ -88,6 +88,7 @@ class Attention(Component):
     sub_norm: Norm | None = None
 
     sublayer: ClassVar[str | None] = "attn"
+    name: ClassVar[str] = "attn"
     inputs_wide: ClassVar[int] = 1
     """How many hidden states side by side it takes."""
     latent: ClassVar[bool] = False
