@@ -6,14 +6,15 @@ It knows nothing of components: :meth:`Model.config` is the only place that does
 from dataclasses import dataclass
 
 from edgegen_export.architecture.components.altup import AltUp
-from edgegen_export.architecture.components.attention import Attention, Gate, QKNorm, QueryScale
+from edgegen_export.architecture.components.attention import Alibi, Attention, Gate, QKNorm, QueryScale
 from edgegen_export.architecture.components.component import Component
 from edgegen_export.architecture.components.laurel import Laurel
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.normalized import Interpolation
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
-from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer, LearnedPositions
+from edgegen_export.architecture.config import Block, DecoderConfig, Layer
 from edgegen_export.architecture.rope import Rope
 
 
@@ -92,7 +93,7 @@ class Model:
             norm=self.norm,
             tied_head=self.tied_head,
             block=self.block,
-            positions=self.positions,
+            extras=(self.positions,) if isinstance(self.positions, LearnedPositions) else (),
             embedding_size=self.embedding_size,
             embedding_norm=self.embedding_norm,
             final_norm=self.final_norm,
@@ -113,6 +114,7 @@ class Model:
             own.source,
             qk_norm=self.qk_norm,
             query_scale=self.query_scale,
+            alibi=self.positions if isinstance(self.positions, Alibi) else None,
             gate=self.gate,
             clip=self.clip_qkv,
             softcap=self.attention_softcap,

@@ -2,7 +2,6 @@
 
 import pytest
 
-from edgegen_export.architecture.config import Alibi
 from edgegen_export.families.mpt import MPT
 
 
@@ -16,5 +15,5 @@ from edgegen_export.families.mpt import MPT
 )
 def test_slopes_are_as_steep_as_the_config_says(heads: int, most: int, slopes: list[float]) -> None:
     config = MPT.read_config({"d_model": 8 * heads, "n_heads": heads, "attn_config": {"alibi_bias_max": most}})
-    assert isinstance(config.positions, Alibi)
-    assert config.positions.slopes == pytest.approx(slopes)
+    assert config.attention.alibi
+    assert config.attention.alibi.slopes == pytest.approx(slopes)

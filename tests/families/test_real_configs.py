@@ -9,7 +9,8 @@ import pytest
 from edgegen.errors import UnsupportedModelError
 from edgegen.model.ort_session import open_session
 from edgegen_export.architecture.architecture import find_architecture
-from edgegen_export.architecture.config import Alibi, DecoderConfig, LearnedPositions
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.rope import DynamicNtk, Linear, Llama3, LongRope, Proportional, Rope, Yarn
 from edgegen_export.architecture.tensors import decoder_tensors
@@ -42,21 +43,19 @@ def config_of(raw: Mapping[str, Any]) -> DecoderConfig:
 
 def positions_of(config: DecoderConfig) -> str | tuple[Rotation, ...]:
     """How positions enter, rotations in the order of the first layers that have them."""
-    match config.positions:
-        case LearnedPositions():
-            return "learned"
-        case Alibi():
-            return "alibi"
-        case None:
-            by_rope: dict[Rope, list[int]] = {}
-            for i, own in config.attentions.items():
-                if own.rope:
-                    by_rope.setdefault(own.rope, []).append(i)
-            everywhere = list(range(config.num_layers))
-            return tuple(
-                Rotation(rope.theta, rope.dim, SCALINGS[type(rope.scaling)], None if at == everywhere else tuple(at))
-                for rope, at in by_rope.items()
-            )
+    if config.first(LearnedPositions):
+        return "learned"
+    if any(own.alibi for own in config.attentions.values()):
+        return "alibi"
+    by_rope: dict[Rope, list[int]] = {}
+    for i, own in config.attentions.items():
+        if own.rope:
+            by_rope.setdefault(own.rope, []).append(i)
+    everywhere = list(range(config.num_layers))
+    return tuple(
+        Rotation(rope.theta, rope.dim, SCALINGS[type(rope.scaling)], None if at == everywhere else tuple(at))
+        for rope, at in by_rope.items()
+    )
 
 
 def test_every_file_has_its_line() -> None:

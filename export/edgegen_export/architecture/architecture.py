@@ -109,7 +109,7 @@ def _not_ternary(config: DecoderConfig) -> str:
     """Return the requirements of ternary models that ``config`` misses; empty where it is one."""
     if not all(type(one) in (Attention, MLP) for layer in config.layers for one in layer.components):
         return "attention and MLPs alone"
-    if config.learned_positions:
+    if config.extras:
         return "no table of positions"
     if any(columns % 4 for layer in config.layers for one in layer.components for columns in _columns(one, config)):
         return "sizes that 4 divides"

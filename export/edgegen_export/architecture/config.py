@@ -50,25 +50,6 @@ unless it is the residual stream, too, or several matrices take it in turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedPositions:
-    """A trained table of ``rows`` positions, added to the token embedding."""
-
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Alibi:
-    """``slopes[head] · position of the key · scale`` added to the scores (Press et al. 2022, arXiv:2108.12409).
-
-    ``bfloat16``: the product of slope and position is rounded to bfloat16, as in the model's own code.
-    """
-
-    slopes: tuple[float, ...]
-    scale: float = 1.0
-    bfloat16: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Layer:
     """The components of one layer: attention, or a ``mixer`` in its place or beside it, whose results are added; an MLP
     or experts; and ``extras``. A layer of a ``single`` block has one of ``mixer``, ``attention`` and ``mlp``.
@@ -124,7 +105,8 @@ class Multiplier:
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """All hyperparameters that the graph blocks read: those of the whole model, and its ``layers``.
+    """All hyperparameters that the graph blocks read: those of the whole model, and its ``layers``; ``extras``:
+    components that are of no layer.
 
     ``max_positions``: the context it is exported for; ``longest_context``: the longest it can be exported for.
     ``embedding_size``: width of the token embedding, projected to ``hidden_size`` where they differ.
@@ -143,7 +125,7 @@ class DecoderConfig:
     norm: Norm
     tied_head: bool
     block: Block = "sequential"
-    positions: LearnedPositions | Alibi | None = None
+    extras: tuple[Component, ...] = ()
     embedding_size: int | None = None
     embedding_norm: bool = False
     final_norm: bool = True
@@ -172,14 +154,6 @@ class DecoderConfig:
         repeats = self.layers[layer].repeats
         itself = repeats is None or (component is not None and self.layers[layer].stores(component))
         return f"layers.{layer if itself else repeats}."
-
-    @property
-    def learned_positions(self) -> LearnedPositions | None:
-        return self.positions if isinstance(self.positions, LearnedPositions) else None
-
-    @property
-    def alibi(self) -> Alibi | None:
-        return self.positions if isinstance(self.positions, Alibi) else None
 
     @property
     def attentions(self) -> dict[int, Attention]:
@@ -215,8 +189,8 @@ class DecoderConfig:
         return next((layer.experts for layer in self.layers if layer.experts), None)
 
     def first(self, kind: type[C]) -> C | None:
-        """The component of this class in the first layer that has one."""
-        components = (one for layer in self.layers for one in layer.components)
+        """The component of this class, if it has one: the first layer's, where layers have it."""
+        components = (*self.extras, *(one for layer in self.layers for one in layer.components))
         return next((one for one in components if isinstance(one, kind)), None)
 
     def block_of(self, layer: int) -> Block:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import every
 from edgegen_export.architecture.training_keys import judge_training_key
@@ -89,17 +90,18 @@ def _off(value: object, _meant: Meant) -> bool:
 
 def _positions(value: object, meant: Meant) -> bool:
     rotating = [layer.rope for layer in meant.attending if layer.rope]
+    learned, alibi = meant.config.first(LearnedPositions), any(layer.alibi for layer in meant.attending)
     match value:
         case "rope":
             return bool(rotating)
         case "rope_gptj":
             return bool(rotating) and all(rope.interleaved for rope in rotating)
         case "absolute":
-            return meant.config.learned_positions is not None
+            return learned is not None
         case "alibi":
-            return meant.config.alibi is not None
+            return alibi
         case "none" | "nope":
-            return not rotating and meant.config.positions is None
+            return not rotating and not alibi and learned is None
         case _:
             return False
 

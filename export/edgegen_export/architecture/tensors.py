@@ -16,8 +16,8 @@ def components_of(config: DecoderConfig) -> Iterator[tuple[str, Component]]:
 
 
 def extras_around(config: DecoderConfig) -> list[Component]:
-    """The extras that have parts outside of the layers, which all of their layers share."""
-    kinds = {type(one): one for layer in config.layers for one in layer.extras}
+    """The extras, those of layers too: they have parts outside of the layers, which all of their layers share."""
+    kinds = {type(one): one for own in (config, *config.layers) for one in own.extras}
     return list(kinds.values())
 
 
@@ -40,8 +40,6 @@ def decoder_tensors(config: DecoderConfig) -> tuple[dict[str, Shape], dict[str, 
     if not config.tied_head:
         matrices["head"] = (config.vocab_size, embedding)
     required = {f"{name}.weight": shape for name, shape in matrices.items()} | numbers
-    if positions := config.learned_positions:
-        required["positions.weight"] = (positions.rows, d)
     optional = {f"{name}.bias": shape[:1] for name, shape in biased.items()}
     optional["head.bias"] = (config.vocab_size,)
     for name, (norm, shape) in decoder_norms(config).items():
@@ -73,7 +71,8 @@ def layer_products(config: DecoderConfig, layer: int) -> list[Modules]:
 
 
 def matrices_around(config: DecoderConfig) -> list[Modules]:
-    """The matrices before and after the layers, those that are fused together, but for embedding and head."""
+    """The matrices before and after the layers that keep 8 bits at least, but for embedding and head, those that are
+    fused together."""
     return [modules for extra in extras_around(config) for modules in extra.products_around]
 
 

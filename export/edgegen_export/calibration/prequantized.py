@@ -66,7 +66,6 @@ def repacking(
     linear = Counter(forms.values()).most_common(1)[0][0]
     exceptions = {name: forms.get(name, EIGHT_BITS) for name in found if forms.get(name) != linear}
     exceptions |= dict.fromkeys(map(fused_name, matrices_around(config)), EIGHT_BITS)
-    exceptions |= {"positions": EIGHT_BITS} if "positions.weight" in tensors else {}
     if "head.weight" in tensors and isinstance(form := regrouped_form(tensors["head.weight"]), MatrixFormat):
         exceptions["head"] = form
     left = {name: form for name, form in found.items() if name not in forms}

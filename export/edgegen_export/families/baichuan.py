@@ -6,12 +6,12 @@ transformers does not have it: its checkpoints bring code of their own, which is
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.config import Alibi, DecoderConfig
+from edgegen_export.architecture.components.attention import Alibi
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import UnitRows
 from edgegen_export.families.bloom import LONGEST_CONTEXT
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
-from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import alibi_slopes
 from edgegen_export.reading.tensor_names import joined_qkv
 
@@ -43,8 +43,9 @@ def read_baichuan(read: ConfigReader) -> DecoderConfig:
         if config.hidden_size == _HIDDEN_OF_13B:
             read.problem("max_position_embeddings: files of 13B, which has ALiBi, do not have this key; remove it")
         return config
-    config = rotating(config, None, [True] * config.num_layers)
-    return replace(config, positions=Alibi(alibi_slopes(config.attention.heads)), longest_context=LONGEST_CONTEXT)
+    alibi = Alibi(alibi_slopes(config.attention.heads))
+    config = config.each_attention(lambda own: replace(own, rope=None, alibi=alibi))
+    return replace(config, longest_context=LONGEST_CONTEXT)
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP
-from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Skipping
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
@@ -28,7 +29,7 @@ def read_biogpt(read: ConfigReader) -> DecoderConfig:
         longest_context=positions,
         norm=layer_norm(1e-5),
         tied_head=read.flag("tie_word_embeddings"),
-        positions=LearnedPositions(positions),
+        extras=(LearnedPositions(positions),),
     )
     return replace(config, embedding_multiplier=hidden**0.5) if read.flag("scale_embedding") else config
 

@@ -1,9 +1,9 @@
 """BLOOM: ALiBi, a norm after the embedding, QKV fused head by head."""
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.attention import Alibi, Attention
 from edgegen_export.architecture.components.mlp import MLP
-from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.reading.parts import alibi_slopes, layer_norm
 from edgegen_export.reading.tensor_names import fused_qkv, named
@@ -19,15 +19,15 @@ def read_bloom(read: ConfigReader) -> DecoderConfig:
         "slow_but_exact", "skip_bias_add", "skip_bias_add_qkv", "attention_softmax_in_fp32", "bias_dropout_fusion"
     )
     read.ignore("masked_softmax_fusion", "offset_alibi", "unk_token_id", "n_inner")
+    attention = Attention(heads, heads, head_dim, head_dim**-0.5, alibi=Alibi(alibi_slopes(heads)))
     return DecoderConfig(
-        layers=(Layer(Attention(heads, heads, head_dim, head_dim**-0.5), MLP(4 * hidden, "gelu_tanh")),) * layers,
+        layers=(Layer(attention, MLP(4 * hidden, "gelu_tanh")),) * layers,
         hidden_size=hidden,
         vocab_size=read.positive("vocab_size"),
         max_positions=context,
         longest_context=LONGEST_CONTEXT,
         norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
         tied_head=read.flag("tie_word_embeddings"),
-        positions=Alibi(alibi_slopes(heads)),
         block="normed_residual" if read.flag("apply_residual_connection_post_layernorm") else "sequential",
         embedding_norm=True,
     )

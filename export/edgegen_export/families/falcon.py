@@ -7,10 +7,10 @@ Falcon-H1: Llama with a Mamba-2 mixer beside the attention of every layer, and m
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.attention import Alibi, Attention
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.mlp import MLP
-from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, Layer, Multiplier
+from edgegen_export.architecture.config import Block, DecoderConfig, Layer, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.bamba import BAMBA_TENSORS
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
@@ -35,7 +35,10 @@ def read_falcon(read: ConfigReader) -> DecoderConfig:
         "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
     )
     kv_heads = shared if new else 1 if multi_query else heads
-    attention = Attention(heads, kv_heads, head_dim, head_dim**-0.5, rope=None if alibi else rope)
+    attention = Attention(heads, kv_heads, head_dim, head_dim**-0.5, rope=rope)
+    if alibi:  # the model's own code rounds slope · position to bfloat16, and scales it with the scores
+        rounded = Alibi(alibi_slopes(heads, bfloat16=True), head_dim**-0.5, bfloat16=True)
+        attention = replace(attention, rope=None, alibi=rounded)
     mlp = MLP(read.positive("ffn_hidden_size", 4 * hidden), read.choice("activation", ACTIVATIONS, "gelu"))
     return DecoderConfig(
         layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
@@ -46,8 +49,6 @@ def read_falcon(read: ConfigReader) -> DecoderConfig:
         norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
         tied_head=read.flag("tie_word_embeddings"),
         block=_block(read, new),
-        # The model's own code rounds slope · position to bfloat16, and scales it with the scores.
-        positions=Alibi(alibi_slopes(heads, bfloat16=True), head_dim**-0.5, bfloat16=True) if alibi else None,
     )
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP, Activation
-from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, TensorLayout, transposed
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
@@ -37,7 +38,7 @@ def read_gpt2(read: ConfigReader) -> DecoderConfig:
         longest_context=positions,
         norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
         tied_head=read.flag("tie_word_embeddings", True),
-        positions=LearnedPositions(positions),
+        extras=(LearnedPositions(positions),),
     )
 
 

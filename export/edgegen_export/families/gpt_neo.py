@@ -5,8 +5,9 @@ from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP
-from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.reading.layer_types import read_window, sliding
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
@@ -30,7 +31,7 @@ def read_gpt_neo(read: ConfigReader) -> DecoderConfig:
         longest_context=positions,
         norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
         tied_head=read.flag("tie_word_embeddings"),
-        positions=LearnedPositions(positions),
+        extras=(LearnedPositions(positions),),
     )
     return sliding(config, read_window(read, "window_size"), _local_layers(read, layers))
 

@@ -24,7 +24,7 @@ def read_gptj(read: ConfigReader) -> DecoderConfig:
     read.ignore("rotary")
     rope = Rope(10000.0, rotated, interleaved=True)
     config = rotating(config, rope, [True] * config.num_layers)
-    return replace(config, block="parallel", positions=None)
+    return replace(config, block="parallel", extras=())
 
 
 GPTJ_TENSORS = {

@@ -3,10 +3,10 @@
 import numpy as np
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.attention import Alibi, Attention
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.config import Alibi, DecoderConfig, Layer
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.bloom import LONGEST_CONTEXT
@@ -23,16 +23,17 @@ def read_mpt(read: ConfigReader) -> DecoderConfig:
     read.refuse("embedding_fraction", (1.0,), "it is a setting of the training that only 1 leaves as it was")
     # Positions are learned only without ALiBi. The others tell how norms round, and how weights began.
     read.ignore("learned_pos_emb", "norm_type", "emb_pdrop", "init_device", "init_config", "verbose", "tokenizer_name")
-    attention = Attention(heads, heads, head_dim, head_dim**-0.5)
-    most = 8.0
+    scale, clip, most = None, None, 8.0
     if own := read.inner("attn_config", {}):
         scale, most = own.limit("softmax_scale"), own.number("alibi_bias_max", most, least=0)
-        attention = Attention(heads, heads, head_dim, scale or head_dim**-0.5, clip=own.limit("clip_qkv"))
+        clip = own.limit("clip_qkv")
         own.refuse("alibi", (True,), "positions without ALiBi are not supported in this family")
         own.refuse("attn_type", ("multihead_attention",), "every head has a key of its own in this family")
         own.refuse("prefix_lm", (False,), "attention to the prompt that is not causal is not supported")
         own.refuse("qk_ln", (False,), "norms of q and k are not part of this family")
         own.ignore("attn_impl", "attn_uses_sequence_id", "tie_word_embeddings")
+    alibi = Alibi(slopes(heads, most))
+    attention = Attention(heads, heads, head_dim, scale or head_dim**-0.5, alibi=alibi, clip=clip)
     return DecoderConfig(
         layers=(Layer(attention, MLP(4 * hidden, "gelu")),) * layers,
         hidden_size=hidden,
@@ -41,7 +42,6 @@ def read_mpt(read: ConfigReader) -> DecoderConfig:
         longest_context=LONGEST_CONTEXT,
         norm=Norm("layer", read.number("layer_norm_epsilon", least=0)),
         tied_head=read.flag("tie_word_embeddings"),
-        positions=Alibi(slopes(heads, most)),
     )
 
 

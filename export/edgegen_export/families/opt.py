@@ -3,9 +3,10 @@ embedding size."""
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import Attention
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.config import DecoderConfig, Layer, LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Skipping
 from edgegen_export.reading.parts import ACTIVATIONS
@@ -31,7 +32,7 @@ def read_opt(read: ConfigReader) -> DecoderConfig:
         norm=Norm("layer", 1e-5, weight=affine, bias=affine),
         tied_head=read.flag("tie_word_embeddings"),
         block="sequential" if before else "norm_after_sum",
-        positions=LearnedPositions(positions),
+        extras=(LearnedPositions(positions),),
         embedding_size=read.positive("word_embed_proj_dim", hidden),
         final_norm=before and not read.flag("_remove_final_layer_norm"),
     )

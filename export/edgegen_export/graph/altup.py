@@ -22,13 +22,14 @@ Streams = tuple[Value, ...]
 """All streams in their order, each [b, t, d]."""
 
 
-def first_streams(model: ModelGraph, altup: AltUp, x: Value) -> Streams:
+def first_streams(model: ModelGraph, altup: AltUp, x: Value, _positions: Value) -> Stream:
     """The streams that the token embedding x [b, t, d] begins."""
     g, others, size = model.g, altup.streams - 1, model.config.hidden_size
-    made = g.op.Reshape(model.linear(x, *altup.first), g.axes(0, 0, others, size))
-    wanted = g.op.Unsqueeze(_magnitude(g, x, size), g.axes(2))
-    flat = g.op.Reshape(_with_magnitude(g, made, wanted, size), g.axes(0, 0, others * size))
-    return (x, *g.parts(flat, others))
+    with g.scope("altup"):
+        made = g.op.Reshape(model.linear(x, *altup.first), g.axes(0, 0, others, size))
+        wanted = g.op.Unsqueeze(_magnitude(g, x, size), g.axes(2))
+        flat = g.op.Reshape(_with_magnitude(g, made, wanted, size), g.axes(0, 0, others * size))
+        return Stream(x, others=tuple(g.parts(flat, others)))
 
 
 def merged(model: ModelGraph, altup: AltUp, stream: Stream) -> Value:

@@ -73,7 +73,7 @@ def cached_attention(
     past = [g.input(name, step.kv_dtype, kv_shape) for name in (cache.past_key, cache.past_value)]
     lengths, positions = step.lengths[cache.cache_class], step.positions if cos else NONE
     inputs = [*packed, *past, lengths.seqlens, lengths.total, cos, sin, positions]
-    inputs += [bias or step.unseen.get(cache.cache_class, step.alibi)]
+    inputs += [bias or step.unseen.get(cache.cache_class, step.alibi.get(attention.alibi, NONE))]
     computed = g.constant(np.zeros(attention.heads, np.float32)) if attention.sinks == "query" else NONE
     inputs += [layer.weight("attn.sinks") if attention.sinks == "head" else computed]
     if rounding := KV_FORMATS[step.kv_dtype].attributes:

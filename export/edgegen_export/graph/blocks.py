@@ -11,6 +11,7 @@ from typing import Any
 from edgegen_export.architecture.components.altup import AltUp
 from edgegen_export.architecture.components.block_residual import BlockResidual
 from edgegen_export.architecture.components.component import Component
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.components.per_layer import LayerScale, PerLayerEmbedding
 from edgegen_export.architecture.config import LAYER_NORMS, DecoderConfig
@@ -37,12 +38,9 @@ def embedding(model: ModelGraph, ids: Value, positions: Value) -> Stream:
         x = model.linear(x, "embed_in")
     if config.embedding_norm:
         x = model.normalized(x, "embed_norm")
-    if config.learned_positions:
-        return Stream(x, rows(g, model.matrix("positions"), positions))
-    if altup := config.first(AltUp):
-        with g.scope("altup"):
-            x, *others = first_streams(model, altup, x)
-        return Stream(x, others=tuple(others))
+    for kind, begin in FIRST.items():
+        if extra := config.first(kind):
+            return begin(model, extra, x, positions)
     return Stream(x)
 
 
@@ -108,6 +106,11 @@ def _started(model: ModelGraph, start: PassStart, stream: Stream) -> Stream:
             return Stream(x, stream.others[0], others=(x,))
 
 
+def with_positions(model: ModelGraph, _table: LearnedPositions, x: Value, positions: Value) -> Stream:
+    """The token embedding x [b, t, d] with the rows of ``positions`` [b, t]."""
+    return Stream(x, rows(model.g, model.matrix("positions"), positions))
+
+
 def of_layer(params: Parameters, config: DecoderConfig, layer: int) -> Parameters:
     """``params`` by the names of a layer, which may compute with another's."""
     if config.layers[layer].repeats is None:
@@ -133,6 +136,12 @@ def _stored_name(layer: str, stored: str, own: frozenset[str], name: str) -> str
     inside, module = name.removeprefix(layer), name.removesuffix(".weight")
     return name if own & {name, module} or inside == name else f"{stored}{inside}"
 
+
+FIRST: dict[type[Component], Callable[[ModelGraph, Any, Value, Value], Stream]] = {
+    LearnedPositions: with_positions,
+    AltUp: first_streams,
+}
+"""Functions by which extras make the streams before the first layer, of the token embedding and the positions."""
 
 AROUND: dict[type[Component], Callable[[Any, BlockGraph, LayerGraph, Stream], Stream]] = {
     PerLayerEmbedding: with_embedding,

@@ -16,11 +16,11 @@ from edgegen.bundle.manifest import (
     RotaryTable,
     SharedLayer,
 )
-from edgegen_export.architecture.components.attention import QueryScale
+from edgegen_export.architecture.components.attention import Alibi, QueryScale
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.kept_state import past_name
 from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.parameters import Parameters
@@ -159,7 +159,8 @@ def _build(
         parts = per_layer_inputs(model, table_rows(model, ids), stream)
     of_all = hidden is not None and not of_wanted
     skips = phase == "prefill" and not of_all and fused is None and not with_states
-    early = config.cached_until if skips and not config.alibi else config.num_layers
+    of_tokens = step.alibi or step.distances  # and not of those alone that logits are wanted of
+    early = config.cached_until if skips and not of_tokens else config.num_layers
     step = replace(step, per_layer=of_layers(model, parts, 0, early))
     before = dict[int, Value]()
     for layer in range(config.num_layers):
@@ -235,10 +236,10 @@ def step_inputs(
         )
         for rope, table in tables.items()
     }
-    alibi = NONE
-    if config.alibi:
+    alibi = dict[Alibi | None, Value]()
+    for own in dict.fromkeys(one.alibi for one in config.attentions.values() if one.alibi):
         with g.scope("alibi"):
-            alibi = alibi_bias(g, config.alibi, ids, next(iter(lengths.values())).total)
+            alibi[own] = alibi_bias(g, own, ids, next(iter(lengths.values())).total)
     positions = g.input(GraphContract().position_ids, "int64", ["batch", "tokens"])
     scales = dict[QueryScale, Value]()
     for scale in dict.fromkeys(one.query_scale for one in config.attentions.values() if one.query_scale):

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgegen.bundle.manifest import KVDtype
-from edgegen_export.architecture.components.attention import QueryScale
-from edgegen_export.architecture.config import Alibi
+from edgegen_export.architecture.components.attention import Alibi, QueryScale
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import GraphBuilder, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class StepInputs:
     """The inputs that all layers of a graph share.
 
     ``positions``: int64 [b, t]; ``lengths`` by cache class; ``rotary``: cosines and sines float32 [positions, dim / 2]
-    by rope; ``alibi``: float32 [1, h, t, total], added to the scores; ``kv_dtype``: the dtype of the KV cache;
+    by rope; ``alibi``: float32 [1, h, t, total], added to scores; ``kv_dtype``: the dtype of the KV cache;
     ``query_scales``: float32 [b, t, 1], multiplied with the queries; ``per_layer``: by layer, what it takes of
     embeddings of its own; ``distances``: int64 [b, t, keys, 1] by cache class and extent; ``kept``: new keys and values
     [b, t, kv_heads · head_dim] of layers whose cache others share, which these layers put in; ``unseen``: float32
@@ -42,7 +41,7 @@ class StepInputs:
     positions: Value
     lengths: Mapping[str, CacheLengths]
     rotary: Mapping[Rope, tuple[Value, Value]]
-    alibi: Value = NONE
+    alibi: Mapping[Alibi | None, Value] = field(default_factory=dict[Alibi | None, Value])
     kv_dtype: KVDtype = "float32"
     query_scales: Mapping[QueryScale, Value] = field(default_factory=dict[QueryScale, Value])
     per_layer: Mapping[int, Value] = field(default_factory=dict[int, Value])

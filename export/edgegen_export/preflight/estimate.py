@@ -163,7 +163,7 @@ def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
         for name, shape in required.items()
         if len(shape) == 2 and name.endswith(".weight") and name not in floats
     }
-    return {name: (shape[0], shape[1]) for name, shape in found.items() if name != "positions" and "norm" not in name}
+    return {name: (shape[0], shape[1]) for name, shape in found.items() if "norm" not in name}
 
 
 def _repeated(config: DecoderConfig) -> int:
@@ -206,10 +206,8 @@ def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) 
 
 def _attention_bias(config: DecoderConfig) -> AttentionBias:
     """Return the biases that attention adds to its scores, as the graph will have them."""
-    relative = [one.heads for one in config.attentions.values() if one.farthest]
-    if relative or not config.alibi:
-        return AttentionBias(max(relative, default=0), by_layer=True)
-    return AttentionBias(max(one.heads for one in config.attentions.values()), by_layer=False)
+    biased = [one for one in config.attentions.values() if one.farthest or one.alibi]
+    return AttentionBias(max((one.heads for one in biased), default=0), by_layer=all(one.farthest for one in biased))
 
 
 def _head_bytes(head: DecoderConfig, scheme: Scheme) -> int:

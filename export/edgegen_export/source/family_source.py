@@ -151,8 +151,6 @@ class FamilySource:
         if recipe.linear.bits < EIGHT_BITS.bits and experts:
             without_zeros = replace(recipe.linear, symmetric=True)  # which their operator is not given
             recipe = replace(recipe, exceptions=dict.fromkeys(experts, without_zeros))
-        if recipe.linear.bits < EIGHT_BITS.bits and "positions.weight" in self.tensors:
-            recipe = replace(recipe, exceptions={**recipe.exceptions, "positions": EIGHT_BITS})
         if recipe.linear.bits < EIGHT_BITS.bits:
             around = (fused_name(modules) for modules in matrices_around(self.config))
             recipe = replace(recipe, exceptions={**recipe.exceptions, **dict.fromkeys(around, EIGHT_BITS)})

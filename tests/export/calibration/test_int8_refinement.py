@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgegen_export.architecture.config import DecoderConfig, LearnedPositions
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
+from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.calibration import int8_refinement
 from edgegen_export.calibration.int8_refinement import GOAL, Refinement, refine
 from edgegen_export.calibration.layer_walk import layer_matrices
@@ -100,7 +101,7 @@ def test_an_untied_head_is_judged_apart_from_the_embedding() -> None:
 
 
 def test_a_table_of_positions_is_judged_with_the_others() -> None:
-    config = replace(PLAIN, positions=LearnedPositions(64))
+    config = replace(PLAIN, extras=(LearnedPositions(64),))
     table = random_tensors(config)["positions.weight"].read().copy()
     table[:, 3] = 4  # beside what all positions have in common, what tells one from another is rounded coarsely
     changes = {**sharp(config, 8), "positions.weight": table}

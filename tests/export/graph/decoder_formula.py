@@ -6,8 +6,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from edgegen_export.architecture.components.attention import Alibi
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.config import Alibi, LearnedPositions
 from edgegen_export.architecture.rope import Rope
 from tests.export.flat_model import Model, ModelLayer
 

@@ -16,9 +16,10 @@ from edgegen.bundle.manifest import GraphContract, KVSpec
 from edgegen.model.in_place_runner import InPlaceRunner
 from edgegen.model.kv_cache import KVCache
 from edgegen_export.architecture.components.altup import AltUp
-from edgegen_export.architecture.components.attention import QKNorm, QueryScale
+from edgegen_export.architecture.components.attention import Alibi, QKNorm, QueryScale
+from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.norm import Norm
-from edgegen_export.architecture.config import Alibi, Block, DecoderConfig, LearnedPositions
+from edgegen_export.architecture.config import Block, DecoderConfig
 from edgegen_export.architecture.folding import folded
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensors import decoder_tensors

@@ -48,6 +48,18 @@ class QueryScale:
 
 
 @dataclass(frozen=True, slots=True)
+class Alibi:
+    """``slopes[head] · position of the key · scale`` added to the scores (Press et al. 2022, arXiv:2108.12409).
+
+    ``bfloat16``: the product of slope and position is rounded to bfloat16, as in the model's own code.
+    """
+
+    slopes: tuple[float, ...]
+    scale: float = 1.0
+    bfloat16: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Gate:
     """Gate of attention: its sigmoid, projected like the queries, multiplies what attention reads, one number for each
     channel or for each head; ``softplus``: with ``log(1 + exp(gate))`` instead."""
@@ -81,6 +93,7 @@ class Attention(Component):
     qk_norm: QKNorm | None = None
     value_norm: Norm | None = None
     query_scale: QueryScale | None = None
+    alibi: Alibi | None = None
     gate: Gate | None = None
     clip: float | None = None
     softcap: float | None = None

@@ -142,7 +142,7 @@ class Component:
 
     @property
     def products_around(self) -> tuple[Modules, ...]:
-        """Matrices that are no tables, fused as the graph fuses them."""
+        """Matrices of these that keep 8 bits at least, fused as the graph fuses them."""
         return ()
 
     def norms_around(self, norm: Norm, hidden: int) -> Norms:
