@@ -66,7 +66,8 @@ def decoder_norms(config: DecoderConfig) -> dict[str, tuple[Norm, Shape]]:
 def layer_products(config: DecoderConfig, layer: int) -> list[Modules]:
     """The matrices of a layer that calibration walks through, fused as the graph fuses them; experts are left out."""
     own = config.layers[layer]
-    ordered = ((one, config.stored(layer, one)) for one in (*own.mixing, *own.extras, *([own.mlp] if own.mlp else [])))
+    in_order = sorted(own.components, key=lambda one: one is own.mlp)
+    ordered = ((one, config.stored(layer, one)) for one in in_order)
     return [tuple(f"{name}{module}" for module in modules) for one, name in ordered for modules in one.products]
 
 
@@ -78,9 +79,8 @@ def matrices_around(config: DecoderConfig) -> list[Modules]:
 
 def expert_matrices(config: DecoderConfig) -> list[Modules]:
     """The matrices of all experts of each layer that has them: those that take its input, and its output's."""
-    found = ((i, config.layers[i].experts) for i in config.passes)
-    stacks = ((i, stack) for i, experts in found if experts for stack in experts.stacks)
-    return [tuple(f"layers.{i}.{module}" for module in stack) for i, stack in stacks]
+    stacks = ((layer, stack) for layer, one in components_of(config) for stack in one.stacks)
+    return [tuple(f"{layer}{module}" for module in stack) for layer, stack in stacks]
 
 
 def least_onnxruntime(config: DecoderConfig) -> str:

@@ -29,7 +29,13 @@ from edgegen.options.engine import EngineOptions
 from edgegen.system import physical_cores
 from edgegen_export.architecture.components.draft_input import AssistantInput, DraftInput
 from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.architecture.tensors import components_of, decoder_tensors, matrices_around
+from edgegen_export.architecture.tensors import (
+    components_of,
+    decoder_tensors,
+    expert_matrices,
+    layer_products,
+    matrices_around,
+)
 from edgegen_export.calibration.bit_budget import EMBEDDING_BITS, LAYER_BITS
 from edgegen_export.calibration.proposed_ids import proposed_ids
 from edgegen_export.calibration.sensitivity import MEASURED_LAYERS, probe_tokens
@@ -166,6 +172,11 @@ def _matrices(config: DecoderConfig) -> dict[str, tuple[int, int]]:
     return {name: (shape[0], shape[1]) for name, shape in found.items() if "norm" not in name}
 
 
+def _experts(config: DecoderConfig) -> set[str]:
+    """The matrices of experts, which are not calibrated."""
+    return {module for stack in expert_matrices(config) for module in stack}
+
+
 def _repeated(config: DecoderConfig) -> int:
     """Parameters of other layers' matrices that layers compute with once more."""
     again = (one for layer in config.layers for one in layer.components if not layer.stores(one))
@@ -235,15 +246,12 @@ def _stored_bytes(
 ) -> int:
     """Bytes of these matrices on the disk."""
     recipe, bits = of_ternary(scheme) if config.ternary else ROUNDED[scheme], 0.0
+    allocated, experts = calibrated and recipe.linear.bits < EIGHT_BITS.bits, _experts(config)
     for name, shape in matrices.items():
-        form = recipe.embedding if name in _EMBEDDINGS else recipe.linear
-        if recipe.linear.bits < EIGHT_BITS.bits:
-            if config.experts and ".mlp." in name:
-                form = EIGHT_BITS
-            elif calibrated:
-                bits += math.prod(shape) * (EMBEDDING_BITS if name in _EMBEDDINGS else LAYER_BITS)
-                continue
-        bits += stored_bits(shape, form)
+        if allocated and name not in experts:
+            bits += math.prod(shape) * (EMBEDDING_BITS if name in _EMBEDDINGS else LAYER_BITS)
+        else:
+            bits += stored_bits(shape, recipe.embedding if name in _EMBEDDINGS else recipe.linear)
     return round(bits / 8)
 
 
@@ -260,7 +268,7 @@ def _scratch_bytes(config: DecoderConfig, recipe: Quantization, bundle: int) -> 
     sampling = _bundle_bytes(config, "int8", calibrated=False)
     length = min(amount.length, config.max_positions)
     sampling += rows_together(tokens // length, kv * length + kept.bytes_per_row) * kv * length
-    of_layer = 4 if not config.experts else 2
+    of_layer = max(len(layer_products(config, i)) for i in config.passes)
     tried = MEASURED_LAYERS * of_layer + 3  # and the forms of the table of tokens
     passes = max(map(len, config.passes.values()))  # before each of which states are kept
     entered = min(tokens, max(amount.few, length)) * config.num_layers  # for the statistics of KV caches
@@ -282,5 +290,5 @@ def _products(columns: int) -> int:
 def _stored_blocks(config: DecoderConfig) -> int:
     """Bytes of the matrices that GPTQ keeps until the end, each in both 4-bit formats."""
     forms = (FOUR_BITS, replace(FOUR_BITS, symmetric=True))
-    shapes = [s for name, s in _matrices(config).items() if not (config.experts and ".mlp." in name)]
+    shapes = [shape for name, shape in _matrices(config).items() if name not in _experts(config)]
     return sum(stored_bits(shape, form) for shape in shapes for form in forms) // 8

@@ -114,6 +114,13 @@ def test_the_disk_space_is_what_an_export_takes(
     assert seen.notes == []  # it is not long
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_experts_are_stored_in_4_bits(fast: bool) -> None:
+    config = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}
+    four, eight = (of(config, scheme, fast).bundle for scheme in ("int4", "int8"))
+    assert 0.5 < four / eight < 0.6
+
+
 def test_a_slower_machine_takes_longer_and_no_more_room() -> None:
     quick, slow = of(GPT2, "int4", False, 200.0), of(GPT2, "int4", False, 20.0)
     assert slow.total_seconds == pytest.approx(10 * quick.total_seconds)

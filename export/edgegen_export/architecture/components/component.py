@@ -90,6 +90,11 @@ class Component:
         return tuple(filter(None, (self.inputs, self.outputs)))
 
     @property
+    def stacks(self) -> tuple[Modules, ...]:
+        """Matrices of experts, those of all concatenated, which calibration leaves out."""
+        return ()
+
+    @property
     def spare(self) -> Modules:
         """Tensors that a checkpoint may have, and that nothing is computed with."""
         return ()
