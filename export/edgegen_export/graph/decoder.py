@@ -1,6 +1,6 @@
 """The prefill graph and the decode graph of a decoder, built from the same blocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -218,13 +218,9 @@ def state_name(layer: int) -> str:
     return f"states.{layer}"
 
 
-def step_inputs(
-    model: ModelGraph, kv: KVSpec, ids: Value, tables: Mapping[Rope, RotaryTable] | None = None
-) -> StepInputs:
-    """Declare the inputs that layers of the cache classes of ``kv`` and of the ropes with ``tables``, by default all,
-    share; ``ids`` has shape [b, t]."""
+def step_inputs(model: ModelGraph, kv: KVSpec, ids: Value) -> StepInputs:
+    """Declare the inputs that layers of the cache classes of ``kv`` share; ``ids`` has shape [b, t]."""
     g, config = model.g, model.config
-    tables = rotary_tables(config) if tables is None else tables
     lengths = {
         name: CacheLengths(g.input(seqlens, "int32", ["batch"]), g.input(total, "int32", []))
         for name, (seqlens, total) in ((name, c.length_inputs) for name, c in kv.classes.items())
@@ -234,7 +230,7 @@ def step_inputs(
             g.input(table.cos, "float32", ["positions", rope.dim // 2]),
             g.input(table.sin, "float32", ["positions", rope.dim // 2]),
         )
-        for rope, table in tables.items()
+        for rope, table in rotary_tables(config).items()
     }
     alibi = dict[Alibi | None, Value]()
     for own in dict.fromkeys(one.alibi for one in config.attentions.values() if one.alibi):

@@ -7,9 +7,7 @@ from edgegen.bundle.manifest import KVLayer, KVSpec
 
 def kv_layers(kv: KVSpec, layer: int) -> list[KVLayer]:
     """The keys and values that the attention of a layer reads, by its own names: its own, and an earlier layer's."""
-    if kv.layers[0].layer is None:  # every layer has its own
-        return [kv.layers[layer]]
-    found = [one for one in kv.layers if one.layer == layer]
+    found = [one for n, one in enumerate(kv.layers) if (n if one.layer is None else one.layer) == layer]
     for one in kv.shared:
         if one.layer == layer:
             names = {"past_key": one.past_key, "past_value": one.past_value}

@@ -195,21 +195,18 @@ class LayerwiseModel:
             kernels, modules = True, layer_products(self._config, layer)
             blocks = {fused_name(each): rounded_plainly(fused_weight(tensors, each), EIGHT_BITS) for each in modules}
         params = FedParameters(tensors, blocks, ternary=self._config.ternary)
-        own, carried = self._config.layers[layer].attention, self._carried
-        caches = kv_layers(self._kv, layer) if own else []
-        g = GraphBuilder(f"layer {layer}")
-        tables = {own.rope: self._tables[own.rope]} if own and own.rope else {}
+        carried, caches, g = self._carried, kv_layers(self._kv, layer), GraphBuilder(f"layer {layer}")
         x = g.input("x", "float32", _SHAPE)
         classes = {cache.cache_class: self._kv.classes[cache.cache_class] for cache in caches}
         model_graph = ModelGraph(g, params, self._config)
-        step = step_inputs(model_graph, replace(self._kv, classes=classes), x, tables)
+        step = step_inputs(model_graph, replace(self._kv, classes=classes), x)
         step = carried.entering(g, x, step, layer, self._config.layers[layer].source)
         stream = decoder_block(LayerGraph(g, params, self._config, layer, self._kv, step), carried.stream(g, x))
         g.output(_RESULT, carried.leaving(g, x, stream, step, layer), "float32", _SHAPE)
         for tap in taps:
             g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))
         rotary: dict[str, NDArray[Any]] = {}
-        for table in tables.values():
+        for table in rotary_tables(self._config).values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
         model = g.model()
         if cache_only:
