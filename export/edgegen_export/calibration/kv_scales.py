@@ -106,12 +106,12 @@ def kv_statistics(
         for n, (keys, values) in enumerate(made, 1):
             if n < len(states):
                 of_layer.add(keys, values, firsts[:-1], config.max_positions)
-            elif not cache.latent:  # whose keys are the values
+            else:
                 of_layer.most[1] = np.maximum(of_layer.most[1], _reached(values))
             del keys, values  # or the next windows' come on top
         for name, greatest in zip(kv_scale_names(layer), of_layer.most, strict=True):
             found.scales[name] = LazyTensor.from_array(_scales(greatest))
-        if not cache.latent and (mean := of_layer.mean_worth_subtracting()).any():
+        if (mean := of_layer.mean_worth_subtracting()).any():
             found.key_means[cache.past_key] = mean
         if cache.cache_class not in tried:
             _try(LayerwiseModel({**tensors, **found.scales}, config, replace(kv, dtype="int8")), layer, before)
@@ -133,7 +133,7 @@ class _OfLayer:
     def __init__(self, cache: KVLayer, attention: Attention, later: Array) -> None:
         """``later`` [head_dim]: the factors of keys after their rotation."""
         self.most = [np.zeros((cache.kv_heads, cache.head_dim), np.float32) for _ in "kv"]
-        self._latent, self._rope, self._size, self._later = cache.latent, attention.rope, attention.size, later
+        self._rope, self._size, self._later = attention.rope, attention.size, later
         self._means, self._keys = list[Array](), list[Array]()
 
     def add(self, keys: Array, values: Array, firsts: Sequence[Ids], positions: int) -> None:
@@ -158,8 +158,6 @@ class _OfLayer:
             keys = _together(apart, keys.shape)
         self._means.append(mean)
         self._keys.append(keys)
-        if self._latent:  # values are the keys
-            reached = reached[0], reached[0]
         self.most = [np.maximum(*pair) for pair in zip(self.most, reached, strict=True)]
 
     def mean_worth_subtracting(self) -> Array:
@@ -192,10 +190,10 @@ def _apart(keys: Array, size: int) -> Array:
 def _factors_after_rotation(config: DecoderConfig, tensors: Mapping[str, LazyTensor], layer: int) -> Array:
     """Return the factor of each channel of a rotated key, [head_dim]."""
     own = config.attentions[layer]
-    if own.qk_norm is None or not own.qk_norm.after_rotation:
-        return np.ones(own.head_dim, np.float32)
-    weight = tensors[f"{config.stored(layer)}attn.k_norm.weight"].read()
-    return np.where(weight == 0, np.float32(1), weight)
+    factors = np.ones(own.head_dim, np.float32)
+    for name in own.key_factors:
+        factors = factors * tensors[f"{config.stored(layer)}{name}"].read()
+    return np.where(factors == 0, np.float32(1), factors)
 
 
 def _largest(x: Array) -> Array:

@@ -16,9 +16,6 @@ from edgegen.bundle.manifest import MatrixFormat, Quantization
 from edgegen.errors import ExportError
 from edgegen.system import trim_memory
 from edgegen_export.architecture.components.component import Modules, Pair
-from edgegen_export.architecture.components.differential_attention import DifferentialAttention
-from edgegen_export.architecture.components.latent_attention import LatentAttention
-from edgegen_export.architecture.components.shared_block import SharedAttention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensors import layer_products
 from edgegen_export.calibration.key_rotation import best_angles, turned_rows
@@ -346,13 +343,9 @@ def _keys_for_int8(
 ) -> dict[str, LazyTensor]:
     """Return the tensors that make queries and keys, changed so that int8 suits the keys, where no score changes."""
     own, attn = config.layers[layer].attention, f"layers.{layer}.attn"
-    if own is None or isinstance(own, LatentAttention | SharedAttention | DifferentialAttention):
+    if own is None or own.turned is None or layer in config.sources:
         return {}
-    if own.rope is None or own.qk_norm or own.clip is not None:
-        return {}
-    if own.source is not None or layer in config.sources:
-        return {}
-    dim, rope = own.head_dim, own.rope
+    dim, rope = own.head_dim, own.turned
     x = np.concatenate(inputs[fused_name(tuple(f"layers.{layer}.{name}" for name in own.inputs))].samples)
     heads, made = {"q": own.heads, "k": own.kv_heads}, dict[str, Floats]()
     for name, count in heads.items():

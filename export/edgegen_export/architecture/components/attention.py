@@ -146,8 +146,20 @@ class Attention(Component):
 
     @property
     def sees_shifts(self) -> bool:
-        """Whether weights change where the same is added to all scores of a query."""
-        return self.softcap is not None or self.sinks is not None
+        """Whether its result changes where the same is subtracted from all keys."""
+        return self.softcap is not None or self.sinks is not None or self.latent
+
+    @property
+    def turned(self) -> Rope | None:
+        """The rotation in whose pairs of channels queries and keys may be turned alike, and no score changes."""
+        changed = self.qk_norm or self.clip is not None or self.source is not None
+        apart = self.latent or self.size != self.head_dim
+        return None if changed or apart else self.rope
+
+    @property
+    def key_factors(self) -> Modules:
+        """Trained numbers that rotated keys are multiplied with."""
+        return ("attn.k_norm.weight",) if self.qk_norm and self.qk_norm.after_rotation else ()
 
     @property
     def gates(self) -> Shapes:

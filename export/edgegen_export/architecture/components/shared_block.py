@@ -21,6 +21,10 @@ class SharedAttention(Attention):
     inputs_wide: ClassVar[int] = 2
 
     @property
+    def turned(self) -> None:
+        return None
+
+    @property
     def smoothing_pairs(self) -> tuple[Pair, ...]:
         return ()
 
