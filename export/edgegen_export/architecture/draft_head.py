@@ -36,9 +36,8 @@ class DraftHead:
 
     def config(self, config: DecoderConfig) -> DecoderConfig:
         """The head as a decoder of its own layers, with the embedding, the norms and the head of ``config``."""
-        first, *others = self.of(config)
-        first = replace(first, extras=(*first.extras, self.takes))
-        return replace(config, layers=tuple(replace(layer, repeats=None) for layer in (first, *others)))
+        layers = tuple(replace(layer, repeats=None) for layer in self.of(config))
+        return replace(config, layers=layers, extras=(*config.extras, self.takes))
 
     def layouts(self, layouts: Layouts) -> Layouts:
         """The architecture's ``layouts``, as the head has them."""

@@ -39,7 +39,9 @@ def read_dory(read: ConfigReader) -> DecoderConfig:
     windowed = [bool(it) for it in kinds or every(4, False, True, count)]
     local = read_rope(read, config.attention.head_dim, config.max_positions, layer_type="sliding_attention")
     config = sliding(rotating(config, local, windowed), read_window(read), windowed)
-    config = replace(config.each_layer(lambda own: _normalized(read, config, own)), block="interpolated")
+    scale = HeadScale(1 / read.above_zero("initializer_range"), config.vocab_size)
+    layers = tuple(_normalized(read, config, own) for own in config.layers)
+    config = replace(config, layers=layers, block="interpolated", extras=(scale,))
     if config.tied_head:
         read.problem("tie_word_embeddings = True: the head has a scale for each token, and the embedding has none")
     return _in_passes(read, config, paired=paired)
@@ -66,8 +68,7 @@ def _normalized(read: ConfigReader, config: DecoderConfig, layer: Layer) -> Laye
     )
     norm = unit_norm(mlp.width)
     wide = NormalizedMLP(mlp.width, mlp.activation, gated=True, sub_norm=norm, factor=hidden**0.5)
-    extras = (Interpolation(read.number("ngpt_alpha_init") / stored), HeadScale(1 / stored, config.vocab_size))
-    return Layer(attention, wide, extras=extras)
+    return Layer(attention, wide, extras=(Interpolation(read.number("ngpt_alpha_init") / stored),))
 
 
 def _in_passes(read: ConfigReader, config: DecoderConfig, *, paired: bool) -> DecoderConfig:

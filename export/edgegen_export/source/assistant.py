@@ -48,7 +48,7 @@ class BoundAssistant:
     @property
     def own(self) -> AssistantInput:
         found = self.config.first(AssistantInput)
-        assert found, "the first layer of an assistant has such an input"
+        assert found, "an assistant has such an input"
         return found
 
     def hidden_graphs(self, model: DecoderConfig, scale: NDArray[np.float32]) -> HiddenGraphs:

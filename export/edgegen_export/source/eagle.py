@@ -37,7 +37,7 @@ class BoundEagle:
     @property
     def own(self) -> EagleInput:
         found = self.config.first(EagleInput)
-        assert found, "the layer of a draft has such an input"
+        assert found, "a draft has such an input"
         return found
 
     def hidden_graphs(self, model: DecoderConfig, scale: NDArray[np.float32]) -> HiddenGraphs:

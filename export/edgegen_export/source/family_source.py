@@ -65,7 +65,7 @@ class BoundHead:
     @property
     def own(self) -> DraftInput:
         found = self.config.first(DraftInput)
-        assert found, "the layer of a multi-token prediction head has such an input"
+        assert found, "a multi-token prediction head has such an input"
         return found
 
 

@@ -1,4 +1,4 @@
-"""DraftInput, AssistantInput, EagleInput: what the first layers of heads that propose tokens take."""
+"""DraftInput, AssistantInput, EagleInput: what the layers of heads that propose tokens take."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -39,7 +39,7 @@ class EagleDraft:
         wide = EagleAttention(
             attention.heads, attention.kv_heads, attention.head_dim, attention.scale, rope=attention.rope
         )
-        return self.decoder.each_layer(lambda layer: replace(layer, attention=wide, extras=(own,)))
+        return replace(self.decoder.each_attention(lambda _: wide), extras=(own,))
 
     def counts_as(self, layers: int) -> bool:
         """Whether the layers that the file names are those that are read of a model with ``layers`` layers."""

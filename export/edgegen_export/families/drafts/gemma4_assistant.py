@@ -36,7 +36,7 @@ class Gemma4Assistant:
     @property
     def own(self) -> AssistantInput:
         found = self.decoder.first(AssistantInput)
-        assert found, "the first layer of an assistant has such an input"
+        assert found, "an assistant has such an input"
         return found
 
     def sources(self, model: DecoderConfig) -> list[int | None]:
@@ -100,12 +100,11 @@ def read_gemma4_assistant(config: Mapping[str, Any]) -> Gemma4Assistant:
     read.ignore("audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index")
     read.finish(partial(judge_unread, decoder))
     own = AssistantInput(backbone, clusters, chosen)
-    first, *others = decoder.layers
     # Its embedding is its head alone, and its logits are used as they are.
     return Gemma4Assistant(
         replace(
             decoder,
-            layers=(replace(first, extras=(*first.extras, own)), *others),
+            extras=(own,),
             tied_head=tied,
             embedding_multiplier=1.0,
             logit_softcap=None,
