@@ -45,8 +45,8 @@ LAYER_NORMS: dict[Block, Mapping[str, Collection[str]]] = {
     "over_blocks": {"attn_norm": (), "mlp_norm": ()},
     "over_blocks_apart": {"query_norm": (), "key_norm": (), "value_norm": (), "mlp_norm": ()},
 }
-"""The norms of a layer, by kind of block, each with the sublayers that it is for: those that take all of what it gives,
-unless it is the residual stream, too, or several matrices take it in turn."""
+"""The norms of a layer, by kind of block, each with the sublayers that alone take what it gives: none where that is the
+residual stream, too, or is the input of something else besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ class Layer:
     @property
     def mixing(self) -> tuple[Mixer | Attention, ...]:
         """Components that take the tokens before into account."""
-        return tuple(one for one in (self.mixer, self.attention) if one)
+        return tuple(filter(None, (self.mixer, self.attention)))
 
     @property
     def components(self) -> tuple[Component, ...]:
-        return (*self.mixing, *([self.mlp] if self.mlp else []), *self.extras)
+        return tuple(filter(None, (self.mixer, self.attention, self.mlp, *self.extras)))
 
     def stores(self, component: Component) -> bool:
         """Whether it has the tensors of its component itself."""
@@ -87,7 +87,7 @@ class Layer:
     @property
     def source(self) -> int | None:
         """The earlier layer whose keys and values it reads, instead of its own or besides."""
-        return self.attention.reads if self.attention else None
+        return next((one.reads for one in self.mixing if one.reads is not None), None)
 
     def extra(self, kind: type[C]) -> C | None:
         """The extra of this class, if it has one."""
@@ -186,7 +186,7 @@ class DecoderConfig:
     @property
     def experts(self) -> Experts | None:
         """The experts of the first layer that has them."""
-        return next((layer.experts for layer in self.layers if layer.experts), None)
+        return self.first(Experts)
 
     def first(self, kind: type[C]) -> C | None:
         """The component of this class, if it has one: the first layer's, where layers have it."""
@@ -204,14 +204,9 @@ class DecoderConfig:
 
     @property
     def cached_until(self) -> int:
-        """The layers from here on keep nothing: they read what earlier ones keep."""
-        return max(i for i in range(self.num_layers) if self._keeps(i)) + 1
-
-    def _keeps(self, layer: int) -> bool:
-        own = self.layers[layer]
-        if own.mixer:
-            return bool(own.mixer.states(self.hidden_size)) or layer in self.cached_layers
-        return layer not in self.attentions or layer in self.cached_layers
+        """The layers from here on keep nothing: all that mixes tokens there reads what earlier ones keep."""
+        mixing = [[one.keeps_state(self.hidden_size) for one in layer.mixing] for layer in self.layers]
+        return max(i for i, kept in enumerate(mixing) if any(kept) or not kept) + 1
 
     @property
     def sources(self) -> list[int]:

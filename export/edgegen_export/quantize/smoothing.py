@@ -31,7 +31,7 @@ def layer_pairs(config: DecoderConfig, layer: int) -> tuple[Pair, ...]:
     pairs = [pair for pair in pairs if names.keys() >= set(pair.consumers)]
     for norm, sublayers in LAYER_NORMS[config.block_of(layer)].items():
         taking = [one for one in own.components if one.sublayer in sublayers]
-        if taking and all(one.takes_smoothed for one in taking):
+        if taking and all(one.inputs for one in taking):
             pairs.append(Pair(norm, tuple(module for one in taking for module in one.inputs)))
     return tuple(pair.within(names[pair.consumers[0]]) for pair in pairs)
 

@@ -115,7 +115,6 @@ class Attention(Component):
 
     @property
     def reads(self) -> int | None:
-        """The earlier layer whose keys and values it reads, instead of its own or besides."""
         return self.source
 
     @property
@@ -197,6 +196,9 @@ class Attention(Component):
     def matrices(self, hidden: int) -> Shapes:
         taking = {f"attn.{name}": (*rows, self.inputs_wide * hidden) for name, rows in self.projected.items()}
         return {**taking, "attn.o": (hidden, self.width)}
+
+    def keeps_state(self, hidden: int) -> bool:
+        return self.source is None
 
     def numbers(self, hidden: int) -> Shapes:
         return {"attn.sinks": (self.heads,)} if self.sinks == "head" else {}

@@ -60,9 +60,6 @@ class Component:
     sublayer: ClassVar[str | None] = None
     """The sublayer that it computes of what a norm of its block gives: ``attn`` or ``mlp``."""
 
-    takes_smoothed: ClassVar[bool] = True
-    """Whether factors of its inputs may be moved into its matrices; not where the input is used as it is, too."""
-
     begins_with_tokens: ClassVar[bool] = False
     """Whether token embeddings begin the streams that it carries; else a layer does."""
 
@@ -76,7 +73,7 @@ class Component:
 
     @property
     def inputs(self) -> Modules:
-        """The matrices that take what the sublayer takes."""
+        """The matrices that take what the sublayer takes; none where that is used as it is, too."""
         return ()
 
     @property
@@ -137,6 +134,15 @@ class Component:
     def states(self, hidden: int) -> Shapes:
         """States that it keeps for each sequence, of a fixed size, in float32."""
         return {}
+
+    @property
+    def reads(self) -> int | None:
+        """The earlier layer whose keys and values it reads, instead of its own or besides."""
+        return None
+
+    def keeps_state(self, hidden: int) -> bool:
+        """Whether it keeps anything of a sequence for later tokens."""
+        return bool(self.states(hidden))
 
     def fold(self, layer: str, tensors: Tensors, hidden: int) -> None:
         """Bring its ``tensors`` into the form that the graph takes; ``layer``: the layer's name and a dot."""

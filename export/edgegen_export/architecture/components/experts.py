@@ -101,7 +101,6 @@ class Experts(Component):
 
     sublayer: ClassVar[str | None] = "mlp"
     operators_since: ClassVar[str] = FUSED_EXPERTS
-    takes_smoothed: ClassVar[bool] = False  # experts and router multiply activations as they are
 
     @property
     def fused(self) -> bool:
