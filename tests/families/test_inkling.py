@@ -106,7 +106,7 @@ def test_passes_begin_with_what_the_first_one_took_and_hear_the_last_one() -> No
             "loop_layer_index_end": 6,
         }
     )
-    found = [(layer.extra(BlockResidual), layer.extra(PassMessages)) for layer in config.layers]
+    found = [(layer.first(BlockResidual), layer.first(PassMessages)) for layer in config.layers]
     blocks = [(own.blocks, own.begins) for own, _ in found if own]
     heard = [(own.heard, own.start) for _, own in found if own]
     first = [((), 0), ((0,), None)]

@@ -82,16 +82,16 @@ class Layer:
 
     @property
     def experts(self) -> Experts | None:
-        return self.mlp if isinstance(self.mlp, Experts) else None
+        return self.first(Experts)
 
     @property
     def source(self) -> int | None:
         """The earlier layer whose keys and values it reads, instead of its own or besides."""
         return next((one.reads for one in self.mixing if one.reads is not None), None)
 
-    def extra(self, kind: type[C]) -> C | None:
-        """The extra of this class, if it has one."""
-        return next((one for one in self.extras if isinstance(one, kind)), None)
+    def first(self, kind: type[C]) -> C | None:
+        """The component of this class, if it has one."""
+        return next((one for one in self.components if isinstance(one, kind)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class DecoderConfig:
 
     def each_mlp(self, change: Callable[[MLP], MLP]) -> "DecoderConfig":
         """The same model with its plain MLPs changed."""
-        return self.each_layer(lambda own: replace(own, mlp=change(own.mlp)) if isinstance(own.mlp, MLP) else own)
+        return self.each_layer(lambda own: replace(own, mlp=change(plain)) if (plain := own.first(MLP)) else own)
 
     def each_experts(self, change: Callable[[Experts], Experts]) -> "DecoderConfig":
         """The same model with its experts changed."""

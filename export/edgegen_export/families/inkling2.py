@@ -204,7 +204,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
     listening = tuple[str, ...]()
     for number, i in enumerate(config.passes):
         layer = config.layers[i]
-        residual, messages = layer.extra(BlockResidual), layer.extra(PassMessages)
+        residual, messages = layer.first(BlockResidual), layer.first(PassMessages)
         assert residual, "all layers have it"
         whole = config.block_of(i) == "over_blocks_apart"
         own = {**_EVERY, **experts, **(_WHOLE if whole else _WINDOWED), **(_MESSAGES if messages else {})}

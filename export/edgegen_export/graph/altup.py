@@ -74,7 +74,7 @@ def over_streams(altup: AltUp, block: BlockGraph, layer: LayerGraph, stream: Str
     output = added(g, block(layer, Stream(streams[altup.active])))
     with g.scope(layer.name), g.scope("altup"):
         first, *others = streams = corrected(layer, altup, streams, output)
-        if per_layer := layer.parts.extra(PerLayerEmbedding):
+        if per_layer := layer.parts.first(PerLayerEmbedding):
             x = streams[altup.active]
             x = g.op.Mul(x, layer.weight("altup.scale.weight")) if altup.scaled else x
             part = of_part(layer, per_layer, x)

@@ -33,7 +33,7 @@ def over_blocks(layer: LayerGraph, stream: Stream) -> Stream:
     """Sums within blocks of layers, over all of which sublayers attend; queries, keys and values have one norm, or,
     ``over_blocks_apart``, one each. The kept streams follow that after the layer."""
     g, parts = layer.g, layer.parts
-    block, messages = parts.extra(BlockResidual), parts.extra(PassMessages)
+    block, messages = parts.first(BlockResidual), parts.first(PassMessages)
     assert block, "a layer of such a block has it"
     x, kept = added(g, stream), stream.others[: block.kept]
     if messages and messages.start is not None:

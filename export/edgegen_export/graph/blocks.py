@@ -49,7 +49,7 @@ def decoder_block(layer: LayerGraph, stream: Stream) -> Stream:
     layer = replace(layer, params=of_layer(layer.params, layer.config, layer.index), others=stream.others)
     block: BlockGraph = _block
     for kind, around in AROUND.items():
-        if extra := layer.parts.extra(kind):
+        if extra := layer.parts.first(kind):
             block = partial(around, extra, block)
     return block(layer, stream)
 
@@ -63,7 +63,7 @@ def _block(layer: LayerGraph, stream: Stream) -> Stream:
 def final_hidden(model: ModelGraph, stream: Stream) -> Value:
     """The stream after the last layer, or all of them together, normalized: [b, t, d]."""
     for kind, merge in LAST.items():
-        if extra := model.config.layers[-1].extra(kind):
+        if extra := model.config.layers[-1].first(kind):
             stream = Stream(merge(model, extra, stream))
     return model.norm(stream, "final_norm")[0] if model.config.final_norm else added(model.g, stream)
 

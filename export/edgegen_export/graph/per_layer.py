@@ -60,7 +60,7 @@ def of_part(layer: LayerGraph, embedding: PerLayerEmbedding, x: Value) -> Value:
 def with_embedding(embedding: PerLayerEmbedding, block: BlockGraph, layer: LayerGraph, stream: Stream) -> Stream:
     """The stream after a layer, with what it makes of its part; AltUp adds that to its streams itself."""
     g, after = layer.g, block(layer, stream)
-    if layer.parts.extra(AltUp):
+    if layer.parts.first(AltUp):
         return after
     with g.scope(layer.name), g.scope("per_layer"):
         x = added(g, after)

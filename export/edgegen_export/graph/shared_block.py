@@ -19,7 +19,7 @@ from edgegen_export.graph.stream import Stream
 
 def shared_attention(layer: LayerGraph, attention: SharedAttention, x: Value) -> Stream:
     """Causal attention of [b, t, 2 d], with the updates of a use in queries, keys and values."""
-    g, use = layer.g, layer.parts.extra(SharedUse)
+    g, use = layer.g, layer.parts.first(SharedUse)
     packed = layer.linear(x, *attention.inputs)
     if use and use.attends:
         parts = g.parts(layer.product(x, *LOW_ATTENTION), 3)
@@ -31,6 +31,6 @@ def shared_attention(layer: LayerGraph, attention: SharedAttention, x: Value) ->
 def shared_mlp(layer: LayerGraph, mlp: SharedMLP, x: Value, _residual: Value) -> Stream:
     """The MLP of x [b, t, d], with the update of a use in gate and up."""
     wide = layer.linear(x, *mlp.inputs)
-    if layer.parts.extra(SharedUse):
+    if layer.parts.first(SharedUse):
         wide = layer.g.op.Add(wide, layer.product(layer.product(x, "low.mlp_a"), "low.mlp_b"))
     return narrowed(layer, mlp, wide)

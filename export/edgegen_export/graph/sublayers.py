@@ -97,7 +97,7 @@ def think(layer: LayerGraph, x: Value, residual: Value) -> Stream:
 
 def over_tokens(layer: LayerGraph, part: Stream, conv: str) -> Stream:
     """The output of a sublayer, convolved over the last tokens in layers that do so."""
-    convs = layer.parts.extra(SublayerConvs)
+    convs = layer.parts.first(SublayerConvs)
     if convs is None:
         return part
     with layer.g.scope(conv):
