@@ -36,7 +36,7 @@ class Strategy(Protocol):
 
     @property
     def beside(self) -> AbstractContextManager[object]:
-        """What goes on in another thread while matrices are added; it has ended at its exit."""
+        """The work of another thread while matrices are added, which has ended at its exit."""
         ...
 
     def add(self, matrix: LayerMatrix) -> None:
