@@ -15,6 +15,8 @@ from bench.compare.memory import memory
 from bench.compare.peers.protocol import MISSING, Generation, Ids, Logits, Model, Protocol, measure
 from tests.bench.fake_peer import VOCAB, CountingModel, CountingPeer
 
+pytestmark = pytest.mark.slow
+
 PROTOCOL = Protocol("", 1, VOCAB, 64, (4, 9), 12, 2, 3, 5, started=0.0)
 LOADING = ["--threads", "1", "--context", "64"]
 

@@ -24,6 +24,8 @@ from bench.serve.report import Measured, percentile, table
 from bench.serve.servers import Machine, Server, ServerError, edgegen, llama_cpp_python, llama_server
 from tests.runtime.server.sockets import on_socket
 
+pytestmark = pytest.mark.slow
+
 LOAD = Load(clients=3, requests=2, tokens=4, words=5)
 
 

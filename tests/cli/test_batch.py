@@ -73,6 +73,7 @@ class TestAnswers:
         assert abs(body["created"] - time.time()) < 600
         assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == ["out.jsonl"]
 
+    @pytest.mark.slow
     def test_flags_are_for_lines_that_do_not_say_otherwise(self, edgegen: Edgegen, model: str, tmp_path: Path) -> None:
         prompts = write(tmp_path / "in", [{"prompt": "a"}, {"prompt": "a", "max_new_tokens": 2}])
         flags = ["-m", model, "-n", "4", "--choice", "xyzuv", "--kv", "int8", "--suppress-tokens", "5"]
@@ -91,6 +92,7 @@ class TestAnswers:
         assert done.returncode == 0
         assert (tmp_path / "out").read_bytes() == b""
 
+    @pytest.mark.slow
     def test_a_seed_makes_all_answers_the_same_again(self, edgegen: Edgegen, tmp_path: Path) -> None:
         prompts = write(tmp_path / "in", [{"prompt": "Once", "max_new_tokens": 6}] * 4)
         first, second = (edgegen("batch", prompts, "-o", "-", "--seed", "3") for _ in range(2))
@@ -166,6 +168,7 @@ class TestRefusals:
         assert b"exists: add --force to replace it" in done.stderr
         assert (tmp_path / "out").read_text() == "old"
 
+    @pytest.mark.slow
     def test_other_options_and_another_input(self, edgegen: Edgegen, tmp_path: Path) -> None:
         prompts, output = long_input(tmp_path / "in", 2000), tmp_path / "out.jsonl"
         process = start(prompts, output)
@@ -202,6 +205,7 @@ def finish(prompts: str, output: Path) -> Done:
 
 
 @needs_posix("pseudo-terminals of this kind")
+@pytest.mark.slow
 def test_at_a_terminal_a_bar_shows_lines_speed_and_time_and_goes_away(tmp_path: Path) -> None:
     from tests.cli.test_terminal import at_a_terminal
 

@@ -14,6 +14,8 @@ from tests.cli.conftest import Edgegen
 from tests.root import ROOT
 from tests.systems import needs_posix
 
+pytestmark = pytest.mark.slow
+
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
 

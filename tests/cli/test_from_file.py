@@ -44,6 +44,7 @@ def bundles(home: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir() if not path.name.startswith(".")) if root.is_dir() else []
 
 
+@pytest.mark.slow
 class TestOnce:
     def test_a_gguf_file_is_exported_once_and_found_again(
         self, edgegen: Edgegen, gguf: Path, edgegen_home: Path
@@ -161,6 +162,7 @@ class TestAsked:
                 )
         assert bundles(edgegen_home) == []
 
+    @pytest.mark.slow
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals of this kind")
     @pytest.mark.parametrize("answer", ["y", "n"])
     def test_a_terminal_is_asked_with_what_it_takes(self, folder: Path, edgegen_home: Path, answer: str) -> None:
@@ -301,6 +303,7 @@ def hub(tmp_path: Path, gguf: Path) -> Iterator[StandInHub]:
         yield standin
 
 
+@pytest.mark.slow
 class TestHub:
     @pytest.fixture
     def ask(self, hub: StandInHub, tmp_path: Path, edgegen_home: Path) -> Edgegen:
@@ -313,7 +316,6 @@ class TestHub:
 
         return run
 
-    @pytest.mark.slow
     def test_a_quantization_chooses_the_file_on_every_verb(
         self, ask: Edgegen, hub: StandInHub, edgegen_home: Path
     ) -> None:

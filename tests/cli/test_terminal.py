@@ -16,6 +16,8 @@ if sys.platform == "win32":
 import pty
 import termios
 
+pytestmark = pytest.mark.slow
+
 
 def at_a_terminal(*arguments: str) -> tuple[int, bytes, bytes]:
     """Exit code, standard output, and what a terminal behind standard error was sent."""

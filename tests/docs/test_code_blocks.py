@@ -146,16 +146,26 @@ def served(path: Path) -> Iterator[str]:
 SLOW = {
     "README.md",
     "adapters.md",
+    "adding-a-family.md",
+    "batch.md",
     "benchmarking.md",
     "chat.md",
+    "configuration.md",
+    "constrained-output.md",
     "embeddings.md",
     "evaluating.md",
     "exporting.md",
     "generating.md",
+    "gpus.md",
+    "kernels.md",
+    "layer-state.md",
+    "parity.md",
     "performance.md",
+    "prefix-caching.md",
     "pulling.md",
     "python.md",
     "quantization.md",
+    "speculative-decoding.md",
 }
 
 

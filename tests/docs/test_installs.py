@@ -75,6 +75,7 @@ class TestDryRun:
         with pytest.raises(NoIndexError, match="no such option"):
             table(lambda arguments: (2, "Usage:\n\nno such option: --dry-run\n"))
 
+    @pytest.mark.slow
     def test_the_table_says_whole_generating_or_what_is_missing(self) -> None:
         rows = table(Index()).splitlines()
         assert rows[2] == "| Linux x86-64, glibc 2.28 | whole | whole | whole | whole |"

@@ -125,6 +125,7 @@ Path("answer.txt").write_text(answer)
 """An app whose downloads are all long enough for a bar, and that has no console to show one in."""
 
 
+@pytest.mark.slow
 def test_an_app_without_a_console_exports_and_generates(hub: StandInHub, tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT), str(ROOT / "export")])
     own = hub.environment(tmp_path / "hf") | {"PYTHONPATH": path, "EDGEGEN_HOME": str(tmp_path / "home")}
@@ -157,6 +158,7 @@ def test_an_adapter_of_the_hub_is_merged_in_and_recorded(edgegen: Edgegen, hub: 
     assert answers[0] != answers[1]
 
 
+@pytest.mark.slow
 def test_a_refused_adapter_downloads_no_model(edgegen: Edgegen, hub: StandInHub) -> None:
     refused = edgegen("export", "gpt2", "--adapter", "me/dora")
     assert refused.returncode == 1
@@ -186,6 +188,7 @@ def test_a_private_model_without_a_token_is_one_sentence(edgegen: Edgegen) -> No
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_revision_is_exported_and_recorded(edgegen: Edgegen, hub: StandInHub, tmp_path: Path) -> None:
     exported = edgegen("export", "me/mine", "--revision", "v2", "-o", "out", HF_TOKEN="hf_standin")
     assert exported.returncode == 0, exported.stderr
@@ -204,6 +207,7 @@ def test_a_second_export_works_offline_from_the_cache(edgegen: Edgegen, hub: Sta
     assert "HF_HUB_OFFLINE" in never.stderr
 
 
+@pytest.mark.slow
 def test_an_existing_bundle_is_kept_unless_forced(edgegen: Edgegen, hub: StandInHub) -> None:
     assert edgegen("export", "gpt2").returncode == 0
     asked = len(hub.requests)

@@ -19,7 +19,7 @@ from tests.oracle import edit_json
 from tests.root import ROOT
 from tests.systems import needs_posix, needs_proc
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 posix = needs_posix("fork")
 

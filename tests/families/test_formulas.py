@@ -21,7 +21,7 @@ from tests.families.long_prompts import (
 )
 from tests.families.test_exactness import assert_bit_exact
 
-pytestmark = pytest.mark.usefixtures("little_parity")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_parity")]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,10 @@ from tests.families.harness import tokens
 from tests.families.hybrids import CASE, OF_EACH_KIND, BundleOf
 from tests.runtime.engine.test_windowed_engine import Proposals, sequence
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 How = Literal["refused", "amid", "ended", "counted", "cancelled"]
 """Where a run fails: before anything is written; with states half written; after its end, before and after the cache

@@ -29,7 +29,10 @@ from tests.runtime.engine.beam_reference import transformers_beam_search
 from tests.runtime.models import EOS, VOCAB_SIZE
 from tests.runtime.recomputed import recomputed
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": (), "repetition_penalty": 1.0}
 

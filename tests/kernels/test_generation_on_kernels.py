@@ -9,6 +9,8 @@ from edgegen import LLM, EngineOptions
 from tests.kernels.material import instruction_set, instruction_sets, needs_library
 from tests.systems import needs_proc
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [
     "Once upon a time",
     "The dragon",

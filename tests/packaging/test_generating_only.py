@@ -10,6 +10,8 @@ import pytest
 
 from tests.root import ROOT
 
+pytestmark = pytest.mark.slow
+
 ALLOWED = """
 import sys
 allowed = {allowed!r}

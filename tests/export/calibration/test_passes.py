@@ -40,7 +40,7 @@ from tests.families.cases import CASES
 from tests.families.formulas import iquestloopcoder
 from tests.families.harness import checkpoint_of
 
-pytestmark = pytest.mark.usefixtures("little_parity")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_parity")]
 
 Array = NDArray[np.float32]
 

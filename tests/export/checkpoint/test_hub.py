@@ -21,6 +21,8 @@ from tests.export.checkpoint.layouts import write_gpt2
 from tests.root import ROOT
 from tests.standin_hub import StandInHub
 
+pytestmark = pytest.mark.slow
+
 SMALL: dict[str, Any] = {"n_embd": 8, "n_head": 2, "vocab_size": 11, "n_positions": 6}
 OPEN = """
 import json, sys

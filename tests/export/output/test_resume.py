@@ -20,7 +20,7 @@ from tests.export.bundles import little_calibration
 from tests.export.checkpoint.layouts import write_gpt2
 from tests.systems import WINDOWS, needs_posix
 
-pytestmark = pytest.mark.usefixtures("little_parity")  # files of whole bundles are compared
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_parity")]  # files of whole bundles are compared
 
 SHAPE: dict[str, Any] = {"layout": "trainer", "n_layer": 3, "n_embd": 32, "n_positions": 32}
 

@@ -86,10 +86,10 @@ def with_and_without_biases() -> Iterator[Any]:
     """Parameters of tests: a decoder with all tensors that it may have, and one with only those that it must."""
     for name, config in (*decoders(), *MORE):
         for biases in (True, False) if decoder_tensors(config)[1] else (True,):
-            # `make check` has those without.
-            yield pytest.param(config, biases, id=f"{name}-{biases}", marks=[pytest.mark.slow] * (not biases))
+            yield pytest.param(config, biases, id=f"{name}-{biases}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("config", "biases"), [*with_and_without_biases()])
 def test_the_logits_stay(config: DecoderConfig, biases: bool) -> None:
     tensors = random_tensors(config, biases)

@@ -13,6 +13,8 @@ from edgegen.errors import BundleError, BundleNotFoundError, UsageError
 from edgegen.system import proportional_memory
 from tests.runtime.models import raw_manifest, write_fake_bundle
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = BenchmarkOptions(prefill=(4, 16), contexts=(8, 32), batches=(1, 3), repeats=1, threads=1)
 
 

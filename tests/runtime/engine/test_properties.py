@@ -21,6 +21,8 @@ from tests.runtime.models import (
     random_ids,
 )
 
+pytestmark = pytest.mark.slow
+
 PIECES = {END: b"END", THE: b" the", D_AND_HALF_A_CHARACTER: "D–".encode()[:2]}
 PROMPT = random_ids(21)
 

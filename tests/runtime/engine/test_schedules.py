@@ -25,6 +25,8 @@ from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
 from edgegen.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 PREFIX = (
     "Once upon a time there was a little girl named Lily. She had a red ball and a small dog, and every morning "
     "they went to the park together. "

@@ -15,6 +15,8 @@ from tests.runtime.models import RandomGraphs, fake_runner, write_fake_bundle
 from tests.runtime.server.material import CHAT, COMPLETION, client_of
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 # White space might be stripped, so that a length alone does not refuse it: such a text is tokenized whole.
 MEGABYTE = f"Once{' ' * (1 << 20)}upon a time."
 

@@ -19,7 +19,7 @@ from edgegen.system.systemd import handed_over, notify
 from tests.systems import needs_posix
 from tests.waiting import PATIENCE_S
 
-pytestmark = needs_posix("UNIX sockets and no systemd")
+pytestmark = [pytest.mark.slow, needs_posix("UNIX sockets and no systemd")]
 
 
 @pytest.fixture
