@@ -29,8 +29,8 @@ class PublishedModel:
     is written to GGUF files, and the name of its pre-tokenizer, or ``spm``; ``no_gguf``: why there is none. ``shards``:
     files of weights. ``described``: the template lists no tools, so that edgegen describes them in a system message
     (docs/chat-templates.md). ``samples``: calibrated on a text that the model samples, and compared with the checkpoint
-    at the export, as by default; the others on a file, and not compared, which saves half the time. ``always``: all of
-    its steps are part of ``make check``; of the others that is the first, and ``make published`` has them all.
+    at the export, as by default; the others on a file, and not compared, which saves half the time. ``gguf_int4``:
+    its GGUF file goes to int4 as well.
     """
 
     name: str
@@ -50,7 +50,7 @@ class PublishedModel:
     shards: int = 1
     described: bool = False
     samples: bool = False
-    always: bool = False
+    gguf_int4: bool = False
 
     def __str__(self) -> str:
         return self.name.rpartition("/")[2]
@@ -127,7 +127,7 @@ MODELS = (
         gguf=("qwen2", "qwen2"),
         shards=3,
         samples=True,
-        always=True,
+        gguf_int4=True,
     ),
     PublishedModel(
         "Qwen/Qwen3-0.6B",
@@ -137,7 +137,7 @@ MODELS = (
         narrow(128, 2, 1, 256),
         thinking=THINKS,
         gguf=("qwen3", "qwen2"),
-        always=True,
+        gguf_int4=True,
     ),
     PublishedModel(
         "meta-llama/Llama-3.2-1B-Instruct",
@@ -148,7 +148,7 @@ MODELS = (
         template="data:meta-llama-Llama-3.2-3B-Instruct",
         gguf=("llama 3", "llama-bpe"),
         renamed=_LLAMA31_NAMES,
-        always=True,
+        gguf_int4=True,
     ),
     PublishedModel(
         "google/gemma-3-270m-it",
@@ -168,7 +168,7 @@ MODELS = (
         template="data:openai-gpt-oss-120b",
         thinking=({"reasoning_effort": "high"}, {"reasoning_effort": "low"}),
         gguf=("gpt-oss", "gpt-4o"),
-        always=True,
+        gguf_int4=True,
     ),
     PublishedModel(
         "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
@@ -181,7 +181,6 @@ MODELS = (
         described=True,
         no_gguf="the SentencePiece model of its tokenizer is in no package",
         samples=True,
-        always=True,
     ),
     PublishedModel(
         "microsoft/Phi-3-mini-4k-instruct",
@@ -478,6 +477,6 @@ MODELS = (
         {"n_embd": 256, "n_head": 4, "n_layer": 2},
         gguf=("gpt2", "gpt-2"),
         samples=True,
-        always=True,
+        gguf_int4=True,
     ),
 )

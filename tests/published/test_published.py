@@ -1,7 +1,6 @@
 """Models as people publish them, the whole way: exported by the command, moved, asked, served; transformers judges."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,6 @@ def test_float32(model: PublishedModel, edgegen: Command, probed: Probed, record
     record(probed(tmp_path / "bundle", "ids", "greedy", "ends", "chats"))
 
 
-@pytest.fixture
-def every_step(model: PublishedModel) -> None:
-    """Skips the steps after the first, unless all steps of the model are to run."""
-    if not (model.always or os.environ.get("EDGEGEN_EVERY_CASE")):
-        pytest.skip("make published runs it")
-
-
-@pytest.mark.usefixtures("every_step")
 def test_int8(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
     """The command goes on with a prompt as the library spells it."""
     edgegen("export", str(checkpoint_of(model)), "--int8", *_calibration(model), "-o", str(tmp_path / "bundle"))
@@ -62,7 +53,6 @@ def _generated(model: PublishedModel, edgegen: Command, bundle: str) -> int:
     return len(said["token_ids"])
 
 
-@pytest.mark.usefixtures("every_step")
 def test_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
     """A bundle that was moved chats in a pipe, and answers on every wire."""
     edgegen("export", str(checkpoint_of(model)), "--int4", *_calibration(model), "-o", str(tmp_path / "bundle"))
@@ -77,7 +67,6 @@ def test_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path:
     record({"wires": len(WIRES)})
 
 
-@pytest.mark.usefixtures("every_step")
 def test_gguf(model: PublishedModel, edgegen: Command, probed: Probed, record: Record, tmp_path: Path) -> None:
     """The same model as a GGUF file gives the same ids."""
     if model.gguf is None:
@@ -86,10 +75,9 @@ def test_gguf(model: PublishedModel, edgegen: Command, probed: Probed, record: R
     record(probed(tmp_path / "bundle", "ids", "greedy", "ends", "chats"))
 
 
-@pytest.mark.skipif(not os.environ.get("EDGEGEN_EVERY_CASE"), reason="make published runs it")
 def test_gguf_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
     """The calibrated default in four bits is made of a GGUF file as well."""
-    if model.gguf is None or not model.always:
+    if model.gguf is None or not model.gguf_int4:
         pytest.skip(model.no_gguf or "other models show it")
     edgegen("export", str(gguf_of(model)), "--int4", *_calibration(model), "-o", str(tmp_path / "bundle"))
     record({"tokens": _generated(model, edgegen, str(tmp_path / "bundle"))})
