@@ -206,7 +206,7 @@ class LayerwiseModel:
         for tap in taps:
             g.output(f"{_TAP}{tap}", g.op.Identity(g.multiplied(f"{tap}.weight")), "float32", (*_SHAPE[:2], tap))
         rotary: dict[str, NDArray[Any]] = {}
-        for table in rotary_tables(self._config).values():
+        for table in self._tables.values():
             rotary[table.cos], rotary[table.sin] = rotary_table(table, tokens)
         model = g.model()
         if cache_only:

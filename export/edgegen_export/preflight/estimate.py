@@ -290,5 +290,6 @@ def _products(columns: int) -> int:
 def _stored_blocks(config: DecoderConfig) -> int:
     """Bytes of the matrices that GPTQ keeps until the end, each in both 4-bit formats."""
     forms = (FOUR_BITS, replace(FOUR_BITS, symmetric=True))
-    shapes = [shape for name, shape in _matrices(config).items() if name not in _experts(config)]
+    experts = _experts(config)
+    shapes = [shape for name, shape in _matrices(config).items() if name not in experts]
     return sum(stored_bits(shape, form) for shape in shapes for form in forms) // 8

@@ -115,7 +115,8 @@ class EagleCheckpoint:
                 "agree on how they are counted: it is not read"
             )
         embeds = (model.embedding_multiplier, model.embedding_size or model.hidden_size, model.embedding_norm)
-        if embeds != (1.0, model.hidden_size, False) or model.extras or model.ternary:
+        biased = any(one.alibi for one in model.attentions.values())
+        if embeds != (1.0, model.hidden_size, False) or model.extras or biased or model.ternary:
             raise UnsupportedModelError(
                 f"{self.source}: drafts are read for models whose token embeddings are used as they are stored"
             )
