@@ -1,5 +1,6 @@
 """A case's random checkpoint, its bundle, and the difference of their logits."""
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from edgegen.model.interfaces import Runner
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
-from tests.families.cases import Case
+from tests.families.cases import CASES, Case
 from tests.made_once import made_once
 from tests.second_oracle import Judge, judged, open_oracle, write_random
 
@@ -27,10 +28,7 @@ MARGIN = 2e-3
 """Least distance of the oracle's first choice from its second: nearer ones would be decided by rounding."""
 
 EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
-"""`make families` runs every case with every oracle, and the other suites a sample."""
-
-SAMPLE = 1
-"""Cases of a family, its base, that the later oracles judge as well."""
+"""`make families` runs every case with every oracle; `make check` runs a sample: see :func:`sampled`."""
 
 CHUNKS = (1, 5, 16, 31)
 
@@ -85,15 +83,30 @@ def judged_cases(cases: Iterable[Case]) -> list[Any]:
     return judged(cases, lambda case: case.oracles[0])
 
 
+def sampled(cases: Iterable[Case]) -> list[Case]:
+    """The cases of this run: the base of each family, what is refused, and of the variants those with a key or a value
+    in their config that no case before them has changed. `make families` has all."""
+    bases, seen, chosen = {case.family: case for case in CASES if case.name == "base"}, set[str](), list[Case]()
+    for case in cases:
+        base = bases[case.family].config
+        values = {json.dumps([key, value]) for key, value in case.config.items() if base.get(key) != value}
+        values |= {json.dumps([key]) for key in base.keys() - case.config.keys()}
+        if EVERY or case.name == "base" or case.refused or values - seen:
+            chosen.append(case)
+        seen |= values
+    return chosen
+
+
 def with_oracles(cases: Iterable[Case]) -> list[tuple[Case, int]]:
-    """The cases, those that are refused last, each with the versions of transformers that write it in this run."""
+    """The cases of this run, those that are refused last, each with the versions of transformers that write it: all
+    that know it of a family's first ones, and the first of the others."""
     # Sorting keeps the order within; a family's refused cases may stand between the others.
-    sorted_cases = sorted(cases, key=lambda case: bool(case.refused))
+    sorted_cases = sorted(sampled(cases), key=lambda case: bool(case.refused))
     return [
         (case, oracle)
         for _, of_family in groupby(sorted_cases, lambda case: (case.family, bool(case.refused)))
         for number, case in enumerate(of_family)
-        for oracle in case.oracles[: None if EVERY or number < SAMPLE else 1]
+        for oracle in case.oracles[: None if EVERY or not number else 1]
     ]
 
 

@@ -1,9 +1,9 @@
-"""Every variant of every family: the bundle's logits and greedy ids are those of transformers.
+"""Variants of every family: the bundle's logits and greedy ids are those of transformers.
 
-Each variant is compared with its case's first oracle, and each family's first ones with all that know them: the later
-oracle computes the same as the first, but names keys and tensors differently. EDGEGEN_EVERY_CASE=1 compares every
-variant with all, and lets the export of each compare the bundle with its checkpoint, as otherwise that of a family's
-base does.
+Of each family the base, and the variants that :func:`~tests.families.harness.sampled` chooses. Each is compared with
+its case's first oracle, and each family's first ones with all that know them: the later oracle computes the same as the
+first, but names keys and tensors differently. EDGEGEN_EVERY_CASE=1 compares every variant with all, and lets the export
+of each compare the bundle with its checkpoint, as otherwise that of a family's base does.
 """
 
 from pathlib import Path

@@ -24,7 +24,7 @@ from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.draft_model import DraftModel
 from tests.export.bundles import prefilled, runner_of
 from tests.families.harness import tokens
-from tests.families.hybrids import CASE, JUDGED, KEPT, BundleOf
+from tests.families.hybrids import CASE, JUDGED, KEPT, OF_EACH_KIND, BundleOf
 from tests.runtime.engine.beam_reference import transformers_beam_search
 from tests.runtime.models import EOS, VOCAB_SIZE
 from tests.runtime.recomputed import recomputed
@@ -107,6 +107,7 @@ def test_states_after_a_rejection_are_those_of_a_run_without_proposals(family: s
     assert [state.tobytes() for state in one[at + 1]] == [state.tobytes() for state in other[at + 1]]
 
 
+@pytest.mark.parametrize("family", OF_EACH_KIND, indirect=True, scope="module")
 @settings(deadline=None, max_examples=25)
 @given(turns=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(2, 20), st.integers(1, 12))))
 def test_any_prefix_that_is_reused_gives_the_same_bits(
@@ -153,6 +154,7 @@ def answers(llm: LLM, prompt: list[int], way: dict[str, Any]) -> list[tuple[int,
     return [choice.token_ids for choice in llm.generate(prompt, **options).choices]
 
 
+@pytest.mark.parametrize("family", OF_EACH_KIND, indirect=True, scope="module")
 @settings(deadline=None, max_examples=8)
 @given(
     asked=st.lists(

@@ -86,7 +86,7 @@ CASES = variants(
         "tensor parallel pretraining": {"pretraining_tp": 2},
     },
     {
-        "base": {"also": ("calibrated", "groups")},
+        "base": {"also": ("calibrated",)},
         "default scaling": {"inert": "that is none"},
         "dynamic scaling": {"inert": "it begins beyond max_position_embeddings"},
         # Its base depends on the length of the text, so that only texts of one length can be compared.

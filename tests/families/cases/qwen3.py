@@ -31,8 +31,5 @@ CASES = variants(
         "relu": {"hidden_act": "relu"},
         "epsilon": {"rms_norm_eps": 1e-2},
     },
-    {
-        "window in upper layers": {"also": ("windows",)},
-        "base": {"also": ("groups",)},
-    },
+    {"window in upper layers": {"also": ("windows",)}},
 )
