@@ -19,7 +19,8 @@
 #endif
 
 enum {
-  FEW_TASKS = 8,           /* of a matrix: enough that a late thread takes fewer */
+  TASKS_OF_ONE = 32,       /* of a matrix and one row of x: enough that a late or slower thread takes fewer */
+  FEW_TASKS = 8,           /* of a matrix and several rows */
   ROWS_FOR_ONE = 4,        /* of the matrix, which the kernels of one row of x read together */
   MOST_TASKS_OF_ROWS = 16, /* of x, as far as the next number allows */
   MOST_ROWS_OF_A_TASK = 8,
@@ -204,7 +205,7 @@ static size_t plan(Job *job, size_t segments) {
     add_phase(job, own, false, smaller(job->count / MOST_TASKS_OF_ROWS + 1, MOST_ROWS_OF_A_TASK), job->count);
     if (own->matrix) {
       size_t panels = (own->matrix->rows + step - 1) / step;
-      size_t wanted = job->count > 1 && panels / 16 > FEW_TASKS ? panels / 16 : FEW_TASKS;
+      size_t wanted = job->count == 1 ? TASKS_OF_ONE : panels / 16 > FEW_TASKS ? panels / 16 : FEW_TASKS;
       add_phase(job, own, true, (panels + wanted - 1) / wanted * step, own->matrix->rows);
     }
   }
