@@ -17,7 +17,7 @@ from edgegen.model.interfaces import Runner
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
-from tests.families.cases import CASES, Case
+from tests.families.cases import BASES, Case
 from tests.made_once import made_once
 from tests.second_oracle import Judge, judged, open_oracle, write_random
 
@@ -86,9 +86,9 @@ def judged_cases(cases: Iterable[Case]) -> list[Any]:
 def sampled(cases: Iterable[Case]) -> list[Case]:
     """The cases of this run: the base of each family, what is refused, and of the variants those with a key or a value
     in their config that no case before them has changed. `make families` has all."""
-    bases, seen, chosen = {case.family: case for case in CASES if case.name == "base"}, set[str](), list[Case]()
+    seen, chosen = set[str](), list[Case]()
     for case in cases:
-        base = bases[case.family].config
+        base = BASES[case.family].config
         values = {json.dumps([key, value]) for key, value in case.config.items() if base.get(key) != value}
         values |= {json.dumps([key]) for key in base.keys() - case.config.keys()}
         if EVERY or case.name == "base" or case.refused or values - seen:
@@ -98,10 +98,10 @@ def sampled(cases: Iterable[Case]) -> list[Case]:
 
 
 def with_oracles(cases: Iterable[Case]) -> list[tuple[Case, int]]:
-    """The cases of this run, those that are refused last, each with the versions of transformers that write it: all
+    """The cases, those that are refused last, each with the versions of transformers that write it in this run: all
     that know it of a family's first ones, and the first of the others."""
     # Sorting keeps the order within; a family's refused cases may stand between the others.
-    sorted_cases = sorted(sampled(cases), key=lambda case: bool(case.refused))
+    sorted_cases = sorted(cases, key=lambda case: bool(case.refused))
     return [
         (case, oracle)
         for _, of_family in groupby(sorted_cases, lambda case: (case.family, bool(case.refused)))

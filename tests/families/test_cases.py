@@ -9,12 +9,15 @@ import pytest
 
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.families import FAMILIES as EXPORTED
-from tests.families.cases import CASES, FAMILIES, Case
-from tests.families.harness import EVERY, TOLERANCE, checkpoint_of, judged_cases, oracle_of, sampled, tokens
+from tests.families.cases import BASES, CASES, FAMILIES, Case
+from tests.families.harness import TOLERANCE, checkpoint_of, judged_cases, oracle_of, sampled, tokens, with_oracles
 from tests.second_oracle import config_json
 
-BASES = {case.family: case for case in CASES if case.name == "base"}
 VARIANTS = [case for case in sampled(CASES) if case.name != "base" and not case.refused]
+
+VERSIONS: dict[str, list[int]] = {}
+for _case, _oracle in with_oracles(CASES):
+    VERSIONS.setdefault(str(_case), []).append(_oracle)
 
 pytestmark = [
     pytest.mark.parity,
@@ -56,7 +59,7 @@ def tensors(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("case", judged_cases(case for case in CASES if not case.refused))
 def test_every_key_that_transformers_writes_is_understood(case: Case) -> None:
     """It leaves out what is default; written out in full, the config means the same."""
-    for version in case.oracles if EVERY or case.name == "base" else case.oracles[:1]:
+    for version in VERSIONS[str(case)]:
         short = config_json(case.family, case.config, use_diff=True, version=version)
         full = {**config_json(case.family, case.config, use_diff=False, version=version), **short}
         read = find_architecture(short, EXPORTED).read_config

@@ -20,7 +20,7 @@ from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
 from tests.export.bundles import decoded, prefilled, runner_of
-from tests.families.cases import CASES, Case
+from tests.families.cases import BASES, CASES, Case
 from tests.families.harness import EVERY, Logits, checkpoint_of, judged_cases, tokens, worst_kl
 
 pytestmark = [
@@ -59,10 +59,6 @@ def exported(case: Case, folder: Path, scheme: Scheme = "int8", **changes: Any) 
     assert report.variants.keys() == {scheme, *(rounded if runs_kernels("auto") else rounded[:1])}
     assert worst_kl(report) < UNRELATED[scheme]
     return bundle
-
-
-def base(family: str) -> Case:
-    return next(case for case in CASES if (case.family, case.name) == (family, "base"))
 
 
 def is_held(case: Case) -> bool:
@@ -116,7 +112,7 @@ def test_four_bits_are_bit_exact_too(case: Case, tmp_path: Path) -> None:
 
 
 def test_wide_heads_differ_in_chunks_only(tmp_path: Path) -> None:
-    case = base("gemma3_text")
+    case = BASES["gemma3_text"]
     bundle = exported(case, tmp_path, head_dim=256)
     run = runner_of(bundle)
     assert_the_graphs_agree(run, case)
@@ -127,7 +123,7 @@ def test_wide_heads_differ_in_chunks_only(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("all_cores")
 @pytest.mark.parametrize("kv", ["float32", "int8"])
 def test_many_experts_by_stock_operators_promise_nothing(tmp_path: Path, kv: Any) -> None:
-    case = base("olmoe")
+    case = BASES["olmoe"]
     bundle = exported(case, tmp_path, num_experts_per_tok=4)
     options = EngineOptions(threads=1, kv=kv, kernels="stock")
     run = open_runner(bundle, options)

@@ -25,6 +25,7 @@ from tests.families.harness import (
     differences,
     export_case,
     margins,
+    sampled,
     subject_of,
     with_oracles,
 )
@@ -37,7 +38,7 @@ pytestmark = [
 ]
 
 
-WRITTEN = with_oracles(CASES)
+WRITTEN = with_oracles(sampled(CASES))
 
 
 def named(written: list[tuple[Case, int]]) -> list[Any]:

@@ -12,10 +12,12 @@ CASES: list[Case] = [case for module in _MODULES for case in getattr(module, "CA
 FAMILIES = tuple(dict.fromkeys(case.family for case in CASES))
 """The values of ``model_type``; each has a module of its own here."""
 
+BASES = {case.family: case for case in CASES if case.name == "base"}
+
 
 def cases_also(what: Also) -> list[Case]:
     """Return the cases that tests of few cases take."""
     return [case for case in CASES if what in case.also]
 
 
-__all__ = ["CASES", "CONTEXT", "FAMILIES", "Also", "Case", "cases_also", "variants"]
+__all__ = ["BASES", "CASES", "CONTEXT", "FAMILIES", "Also", "Case", "cases_also", "variants"]
