@@ -322,9 +322,12 @@ class _Terminal:
                 self._show()
 
     def _show(self) -> None:
+        if not self.shown:  # tqdm's bar has no format then
+            return
         if self._remaining and self._remaining.has_begun:  # before, such as in a download, nothing is known
+            # What is left of a small export is so little that a slow moment before the first frame is a share of it.
+            self._bar.n = self._remaining.share if self._bar.bar_format == _BAR else 0
             self._bar.bar_format = _BAR
-            self._bar.n = self._remaining.share
             self._bar.set_postfix_str(f"~{time_left(self._remaining.seconds)} left", refresh=False)
         self._bar.refresh()
 

@@ -1,7 +1,6 @@
 """At a terminal: a progress bar while exporting, and nothing of it left behind."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +41,7 @@ def test_an_export_shows_a_bar_that_goes_away(checkpoint: Path, tmp_path: Path) 
     code, out, seen = at_a_terminal("export", str(checkpoint), "-o", str(tmp_path / "out"))
     assert (code, out.decode()) == (0, f"{tmp_path / 'out'}\n")
     assert b"writing int8 weights" in seen
-    assert re.search(rb"\d%", seen)  # of any part: a busy machine may draw none of its beginning
+    assert b"0%" in seen
     lines = seen.decode().splitlines()
     begin = next(i for i, line in enumerate(lines) if "against the checkpoint, on 512 tokens of sample text:" in line)
     assert "weights, in " in lines[begin - 1]
@@ -63,7 +62,7 @@ def test_perplexity_shows_a_bar_and_the_time_left(int8_bundle: Bundle, tmp_path:
     code, out, seen = at_a_terminal("score", "-m", str(int8_bundle.path), "-f", str(tmp_path / "text"), "--json")
     assert code == 0
     assert out.startswith(b'{"perplexity": ')
-    assert re.search(rb"\d%", seen)
+    assert b"0%" in seen
     assert b" left" in seen
     assert "█" not in seen.decode().split("\r")[-1]
 
