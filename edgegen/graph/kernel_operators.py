@@ -23,7 +23,7 @@ _GRAPH, _OPSET_IMPORT, _FUNCTION = 7, 8, 25
 _NODE, _INITIALIZER, _RESULT = 1, 5, 12
 _ATTRIBUTE_NAME, _VALUE_NAME = 1, 1
 _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 13
-_FLOAT, _UINT8, _BFLOAT16 = 1, 2, 16
+_FLOAT, _UINT8, _FLOAT16, _BFLOAT16 = 1, 2, 10, 16
 _OPSET_DOMAIN, _OPSET_VERSION, _FUNCTION_NAME = 1, 2, 1
 
 _INTEGER_0 = integer_field(3, 0) + integer_field(20, 2)
@@ -193,7 +193,7 @@ class _Rewriter:
 
     def _matmul(self, node: GraphNode) -> GraphNode:
         x, codes, scales, zeros, order, bias = [*node.inputs, b"", b"", b""][:6]
-        scales = self._casts.get(scales, scales)  # the kernels read bfloat16 where it lies
+        scales = self._casts.get(scales, scales)  # the kernels read 16 bits where they lie
         stored = (node.integer(b"bits"), node.integer(b"block_size"))
         fits = self._readable(stored, codes, scales, zeros) and node.integer(b"accuracy_level") == 4
         if not fits or order or (bias and self._types.get(bias) != _FLOAT):
@@ -225,7 +225,7 @@ class _Rewriter:
         return (
             ((bits in (4, 8) and block in (32, 64)) or (bits in NARROW and block == _NARROW_BLOCK))
             and types.get(codes) == _UINT8
-            and types.get(scales) in (_FLOAT, _BFLOAT16)
+            and types.get(scales) in (_FLOAT, _FLOAT16, _BFLOAT16)
             and (not zeros or types.get(zeros) == _UINT8)
         )
 

@@ -1,9 +1,9 @@
 /* The operator "BlockGather" of the domain "edgegen", for ONNX Runtime: rows of a block-quantized table, as floats.
  *
  * Inputs: codes uint8 [V, columns * bits / 8], or as BlockMatMul has them, [V, blocks, block_size * bits / 8], of
- * which every block is whole; ids int64 or int32 [...], of which negative ones count from the end; scales float or
- * bfloat16 [V, blocks]; zero points uint8 (optional, else 128, 8, 4 or 2). All but ids are initializers, read where
- * they lie. Attributes: bits (8 or 4, or 3 or 2 in blocks of 32), block_size (32 or 64). Output: float [...,
+ * which every block is whole; ids int64 or int32 [...], of which negative ones count from the end; scales float,
+ * bfloat16 or float16 [V, blocks]; zero points uint8 (optional, else 128, 8, 4 or 2). All but ids are initializers,
+ * read where they lie. Attributes: bits (8 or 4, or 3 or 2 in blocks of 32), block_size (32 or 64). Output: float [...,
  * columns], which is (code - zero) * scale, as of the stock operator GatherBlockQuantized. Each length is checked
  * when a session is made, and each id before anything is read.
  */
@@ -64,7 +64,7 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
   table->block = (size_t)block, table->blocks = (size_t)blocks;
   table->codes = data, table->zeros = zeros;
   if (scale == ORT_FLOAT) table->scales = scales;
-  else table->bfloats = scales;
+  else table->halves = scales, table->float16 = scale == ORT_FLOAT16;
   *out = kernel;
   return NULL;
 }

@@ -1,9 +1,10 @@
 /* The operator "BlockMatMul" of the domain "edgegen", for ONNX Runtime: x @ matrix.T + bias.
  *
- * Inputs: x float [..., K]; codes uint8 [N, blocks, block_size * bits / 8]; scales float or bfloat16 [N, blocks]; zero
- * points uint8 (optional); bias float [N] (optional). All but x are initializers, read where they lie. Attributes: K,
- * N, bits (8 or 4, or 3 or 2 in blocks of 32), block_size (32 or 64). Each length is checked when a session is made. A
- * ternary matrix has bits 2, a block_size of 4, the columns of a byte, scales [N], and no zero points.
+ * Inputs: x float [..., K]; codes uint8 [N, blocks, block_size * bits / 8]; scales float, bfloat16 or
+ * float16 [N, blocks]; zero points uint8 (optional); bias float [N] (optional). All but x are initializers, read where
+ * they lie. Attributes: K, N, bits (8 or 4, or 3 or 2 in blocks of 32), block_size (32 or 64). Each length is checked
+ * when a session is made. A ternary matrix has bits 2, a block_size of 4, the columns of a byte, scales [N], and no
+ * zero points.
  */
 #include "fused_layers.h"
 
@@ -57,7 +58,7 @@ OrtStatus *edgegen_read_matrices(const OrtApi *api, const OrtKernelInfo *info, s
                   .zeros = zero_points,
                   .bias = bias};
   if (scale == ORT_FLOAT) out->scales = scales;
-  else out->bfloats = scales;
+  else out->halves = scales, out->float16 = scale == ORT_FLOAT16;
   return NULL;
 }
 

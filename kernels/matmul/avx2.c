@@ -1,7 +1,7 @@
 /* The kernels for AVX2 without VNNI. */
 #ifdef __x86_64__
 #include <immintrin.h>
-#define TARGET __attribute__((target("avx2,fma")))
+#define TARGET __attribute__((target("avx2,fma,f16c")))
 #define NAME edgegen_avx2
 #define LABEL "avx2"
 #define CENTER 128

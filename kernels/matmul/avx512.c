@@ -119,13 +119,12 @@ INLINE TARGET __m512 scales_of_rows(const Matrix *matrix, const size_t *r, size_
     rows = _mm512_insertf32x4(rows, _mm_maskz_loadu_ps(there, s + r[3] * matrix->blocks), 3);
     return rows;
   }
-  const uint16_t *s = matrix->bfloats + b;
+  const uint16_t *s = matrix->halves + b;
   __m128i low = _mm_unpacklo_epi64(_mm_maskz_loadu_epi16(there, s + r[0] * matrix->blocks),
                                    _mm_maskz_loadu_epi16(there, s + r[1] * matrix->blocks));
   __m128i high = _mm_unpacklo_epi64(_mm_maskz_loadu_epi16(there, s + r[2] * matrix->blocks),
                                     _mm_maskz_loadu_epi16(there, s + r[3] * matrix->blocks));
-  __m512i wide = _mm512_cvtepu16_epi32(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+  return widened(matrix, _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1));
 }
 
 /* As [block][row]. */

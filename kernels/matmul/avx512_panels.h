@@ -66,6 +66,12 @@ INLINE TARGET void transpose(const __m512i *rows, uint8_t *out, const size_t str
   }
 }
 
+/* Scales of 16 bits as floats. */
+INLINE TARGET __m512 widened(const Matrix *matrix, __m256i halves) {
+  if (matrix->float16) return _mm512_cvtph_ps(halves);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
 /* 16 scales, or zero points, of each of 16 rows of the matrix, from block b, as [block][row]; 0 beyond `left` blocks.
  */
 INLINE TARGET void scales_of_16(const Matrix *matrix, const size_t *r, size_t b, size_t left, float *out,
@@ -77,7 +83,7 @@ INLINE TARGET void scales_of_16(const Matrix *matrix, const size_t *r, size_t b,
     const size_t at = r[i] * matrix->blocks + b;
     rows[i] = matrix->scales
                   ? _mm512_maskz_loadu_epi32(there, matrix->scales + at)
-                  : _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, matrix->bfloats + at)), 16);
+                  : _mm512_castps_si512(widened(matrix, _mm256_maskz_loadu_epi16(there, matrix->halves + at)));
   }
   transpose(rows, (uint8_t *)out, stride);
 }

@@ -1,7 +1,7 @@
 /* The kernels for VNNI in 256-bit vectors, which processors for laptops have without AVX-512. */
 #ifdef __x86_64__
 #include <immintrin.h>
-#define TARGET __attribute__((target("avx2,fma,avxvnni")))
+#define TARGET __attribute__((target("avx2,fma,f16c,avxvnni")))
 #define NAME edgegen_avxvnni
 #define LABEL "avxvnni"
 #define CENTER 0

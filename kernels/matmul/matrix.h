@@ -47,7 +47,8 @@ typedef struct {
   bool ternary;            /* of 2 bits, with a scale for each row */
   const uint8_t *codes;    /* [rows][blocks][block * bits / 8] */
   const float *scales;     /* [rows][blocks], or NULL and */
-  const uint16_t *bfloats; /* the upper halves of such floats */
+  const uint16_t *halves;  /* the same in 16 bits, */
+  bool float16;            /* which are float16, or else bfloat16: the upper halves of floats */
   const uint8_t *zeros;    /* NULL: 128, 8, 4 or 2; 8 bits: [rows][blocks]; else [rows][(blocks + 1) / 2], of 4 bits */
   const float *bias;       /* [rows] or NULL */
 } Matrix;
@@ -143,7 +144,7 @@ static inline Matrix matrix_at(const Matrix *first, size_t number) {
   size_t rows = number * first->rows;
   own.codes += rows * row_bytes(first);
   if (own.scales) own.scales += rows * first->blocks;
-  else own.bfloats += rows * first->blocks;
+  else own.halves += rows * first->blocks;
   if (own.zeros) own.zeros += rows * (first->bits == 8 ? first->blocks : (first->blocks + 1) / 2);
   if (own.bias) own.bias += rows;
   return own;
@@ -155,13 +156,27 @@ static inline Inputs inputs_at(const Inputs *inputs, const Matrix *matrix, size_
   return (Inputs){inputs->stride, inputs->codes + at * matrix->block, inputs->scales + at, inputs->sums + at};
 }
 
-static inline float scale_at(const Matrix *matrix, size_t row, size_t b) {
-  size_t at = row * matrix->blocks + b;
-  if (matrix->scales) return matrix->scales[at];
+/* A float16 as a float, as processors widen it: exactly; of what is not a number the highest bit of the fraction is set.
+ */
+static inline float widened_float16(uint16_t half) {
+  uint32_t sign = half >> 15, exponent = half >> 10 & 31, fraction = half & 1023;
+  if (!exponent) return (float)fraction * (sign ? -0x1p-24f : 0x1p-24f);
   union {
     uint32_t bits;
     float value;
-  } wide = {(uint32_t)matrix->bfloats[at] << 16};
+  } wide = {sign << 31 | (exponent < 31 ? exponent + 112 : 255) << 23 | fraction << 13};
+  if (exponent == 31 && fraction) wide.bits |= 1u << 22;
+  return wide.value;
+}
+
+static inline float scale_at(const Matrix *matrix, size_t row, size_t b) {
+  size_t at = row * matrix->blocks + b;
+  if (matrix->scales) return matrix->scales[at];
+  if (matrix->float16) return widened_float16(matrix->halves[at]);
+  union {
+    uint32_t bits;
+    float value;
+  } wide = {(uint32_t)matrix->halves[at] << 16};
   return wide.value;
 }
 

@@ -69,7 +69,7 @@ static bool has_tiles(unsigned features, unsigned saved) {
 /* By CPUID: __builtin_cpu_supports of compilers without their own runtime library answers no to everything. */
 static bool runs(const Kernels *kernels) {
   enum { AVX = 0x06, AVX512 = 0xe6 }; /* registers; the other names are bits of what CPUID gives */
-  enum { FMA = 1u << 12, AVX2 = 1u << 5, BMI2 = 1u << 8, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 };
+  enum { FMA = 1u << 12, F16C = 1u << 29, AVX2 = 1u << 5, BMI2 = 1u << 8, AVX512F = 1u << 16, AVX512DQ = 1u << 17, AVX512BW = 1u << 30 };
   const unsigned AVX512VL = 1u << 31, AVX512VNNI = 1u << 11, AVXVNNI = 1u << 4;
   if (kernels == &edgegen_portable) return true;
   unsigned eax, ebx, ecx, edx, fma, deeper, extended, vnni, more;
@@ -79,7 +79,7 @@ static bool runs(const Kernels *kernels) {
 #if defined(__APPLE__)
   if (saved & 4) saved |= AVX512; /* macOS saves them from a thread's first use on, and only then says so */
 #endif
-  if ((saved & AVX) != AVX || !(fma & FMA) || !(extended & AVX2)) return false;
+  if ((saved & AVX) != AVX || !(fma & FMA) || !(fma & F16C) || !(extended & AVX2)) return false;
   const bool avx512 = (saved & AVX512) == AVX512 && (extended & with_avx512) == with_avx512 && vnni & AVX512VNNI;
   if (kernels == &edgegen_avx512vnni) return avx512;
 #if defined(WITH_TILES)

@@ -26,7 +26,7 @@ typedef struct {
 } OrtApiBase;
 
 enum { ORT_API_VERSION = 18, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2 };
-enum { ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT8 = 3, ORT_INT32 = 6, ORT_INT64 = 7, ORT_BFLOAT16 = 16, ORT_ANY_TYPE = 0 };
+enum { ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT8 = 3, ORT_INT32 = 6, ORT_INT64 = 7, ORT_FLOAT16 = 10, ORT_BFLOAT16 = 16, ORT_ANY_TYPE = 0 };
 enum { ORT_REQUIRED = 0, ORT_OPTIONAL = 1 };
 
 #define ORT_CALL(api, place, type) ((type)(api)->at[place])

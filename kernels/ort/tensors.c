@@ -71,14 +71,15 @@ OrtStatus *edgegen_any_initializer(const OrtApi *api, const OrtKernelInfo *info,
   return edgegen_tensor(api, value, type, count, data);
 }
 
-/* Initializer `index`, which has so many elements of that type; NULL if there is none. */
+/* Initializer `index`, which has so many elements of that type, any of scales for ORT_ANY_TYPE; NULL if there is none. */
 OrtStatus *edgegen_initializer(const OrtApi *api, const OrtKernelInfo *info, size_t index, const char *name,
                                int64_t expected, int *type, const void **data) {
   int64_t count;
   int found;
   OrtStatus *status = edgegen_any_initializer(api, info, index, name, &found, &count, data);
   if (status || !found) return status; /* an empty one has no data, and is not left out */
-  bool fits = *type == ORT_ANY_TYPE ? found == ORT_FLOAT || found == ORT_BFLOAT16 : found == *type;
+  bool fits = found == *type;
+  if (*type == ORT_ANY_TYPE) fits = found == ORT_FLOAT || found == ORT_BFLOAT16 || found == ORT_FLOAT16;
   if (!fits || count != expected) {
     char message[160];
     snprintf(message, sizeof message, "%s have %lld elements of type %d, which is not what the attributes say", name,

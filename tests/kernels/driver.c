@@ -48,7 +48,8 @@ static uint32_t next_of(uint64_t *state) {
 static uint32_t chance(void) { return next_of(&of_cases); }
 
 static size_t size_of(int type) {
-  return type == ORT_INT64 ? 8 : type == ORT_FLOAT || type == ORT_INT32 ? 4 : type == ORT_BFLOAT16 ? 2 : 1;
+  if (type == ORT_BFLOAT16 || type == ORT_FLOAT16) return 2;
+  return type == ORT_INT64 ? 8 : type == ORT_FLOAT || type == ORT_INT32 ? 4 : 1;
 }
 
 static size_t count_of(const OrtValue *value) {
@@ -189,8 +190,10 @@ static void set_table(void) {
 /* A case: a matrix, rows of x, and how far a part is from the length it should have. */
 typedef struct {
   int64_t columns, rows, block, bits, count;
-  int zeros, bias, bfloat, lying; /* lying: 0, or the input that is one element short, or 5: x is */
+  int zeros, bias, scales, lying; /* lying: 0, or the input that is one element short, or 5: x is */
 } Case;
+
+static const int SCALES[] = {ORT_FLOAT, ORT_BFLOAT16, ORT_FLOAT16};
 
 static OrtValue *tensor(int type, int64_t length) {
   OrtValue *value = calloc(1, sizeof *value);
@@ -204,6 +207,7 @@ static OrtValue *tensor(int type, int64_t length) {
     uint16_t half = (uint16_t)(bits >> 16);
     if (type == ORT_FLOAT) memcpy(bytes + 4 * i, &number, 4);
     else if (type == ORT_BFLOAT16) memcpy(bytes + 2 * i, &half, 2);
+    else if (type == ORT_FLOAT16) memcpy(bytes + 2 * i, (uint16_t[]){(bits >> 16 & 0x83ff) | 0x1400}, 2);
     else bytes[i] = (uint8_t)chance();
   }
   return value;
@@ -255,7 +259,7 @@ static void run_case(const Case *c) {
   OrtKernelInfo info = {.names = {"K", "N", "bits", "block_size"},
                         .values = {(double)c->columns, (double)c->rows, (double)c->bits, (double)c->block}};
   info.initializers[1] = tensor(ORT_UINT8, c->rows * blocks * c->block * c->bits / 8 - (c->lying == 1));
-  info.initializers[2] = tensor(c->bfloat ? ORT_BFLOAT16 : ORT_FLOAT, scales - (c->lying == 2));
+  info.initializers[2] = tensor(c->scales, scales - (c->lying == 2));
   if (c->zeros) info.initializers[3] = tensor(ORT_UINT8, c->rows * zeros - (c->lying == 3));
   if (c->bias) info.initializers[4] = tensor(ORT_FLOAT, c->rows - (c->lying == 4));
   OrtValue *x = tensor(ORT_FLOAT, c->count * (c->columns - (c->lying == 5)));
@@ -266,7 +270,7 @@ static void run_case(const Case *c) {
   OrtKernelContext context = {.inputs = {x}};
   printf("K=%lld N=%lld block=%lld bits=%lld rows=%lld%s%s%s: ", (long long)c->columns, (long long)c->rows,
          (long long)c->block, (long long)c->bits, (long long)c->count, c->zeros ? " zeros" : "", c->bias ? " bias" : "",
-         c->bfloat ? " bfloat16" : "");
+         c->scales == ORT_BFLOAT16 ? " bfloat16" : c->scales == ORT_FLOAT16 ? " float16" : "");
   run(&edgegen_block_matmul, &info, &context, 1);
 }
 
@@ -633,7 +637,7 @@ static void run_random(uint64_t seed) {
     Case c = {.columns = 1 + chance() % 330, .rows = 1 + chance() % 70, .count = 1 + chance() % (i % 2 ? 7 : 40)};
     static const int64_t BITS[] = {2, 3, 4, 8};
     c.bits = BITS[chance() % 4], c.block = c.bits > 3 && chance() & 1 ? 64 : 32;
-    c.bfloat = chance() & 1, c.zeros = chance() & 1, c.bias = chance() & 1;
+    c.scales = SCALES[chance() % 3], c.zeros = chance() & 1, c.bias = chance() & 1;
     run_case(&c);
   }
 }
@@ -656,7 +660,7 @@ int main(int count, char **words) {
     for (int kind = 0; kind < 16; kind++)
       for (int again = 0; again < 3; again++, next++) {
         Case c = {.columns = SHAPES[s][0], .rows = SHAPES[s][1], .bits = kind & 1 ? 4 : 8, .block = kind & 2 ? 64 : 32};
-        c.bfloat = kind & 4, c.zeros = kind & 8, c.bias = (int)next & 1;
+        c.scales = SCALES[next % 3], c.zeros = kind & 8, c.bias = (int)next & 1;
         c.count = COUNTS[(next * 5 + s) % (sizeof COUNTS / sizeof *COUNTS)];
         run_case(&c);
         if (kind % 4 > 1) continue;
@@ -665,8 +669,9 @@ int main(int count, char **words) {
       }
   for (int lying = 1; lying <= 5; lying++) {
     Case c = {.columns = 100, .rows = 20, .block = 32, .bits = 8, .count = 3, .zeros = 1, .bias = 1, .lying = lying};
+    c.scales = ORT_FLOAT;
     run_case(&c);
-    c.bits = 4, c.block = 64, c.bfloat = 1;
+    c.bits = 4, c.block = 64, c.scales = ORT_BFLOAT16;
     run_case(&c);
   }
   run_others();
@@ -674,12 +679,13 @@ int main(int count, char **words) {
     for (int kind = 0; kind < 10; kind++, next++) {
       Case c = {.columns = (SHAPES[s][0] + 3) / 4 * 4 * (kind > 4 ? 5 : 1), .rows = SHAPES[s][1], .bits = 2};
       c.block = 4;
-      c.bfloat = kind & 1, c.bias = (int)next & 1;
+      c.scales = SCALES[next % 3], c.bias = (int)next & 1;
       c.count = COUNTS[(next * 5 + s) % (sizeof COUNTS / sizeof *COUNTS)];
       run_case(&c);
     }
   for (int lying = 1; lying <= 6; lying++) {
     Case c = {.columns = 300, .rows = 20, .block = 4, .bits = 2, .count = 3, .bias = 1, .lying = lying};
+    c.scales = ORT_FLOAT;
     c.zeros = lying == 6, c.lying = lying == 3 ? 0 : lying, c.block = lying == 3 ? 16 : 4;
     run_case(&c);
   }

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import onnxruntime as ort
@@ -21,7 +21,14 @@ Array = NDArray[Any]
 LANES = 4
 TINY = np.float32(1e-30)
 
-_ONNX_TYPES = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8, "uint16": TensorProto.BFLOAT16}
+_ONNX_TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "uint8": TensorProto.UINT8,
+    "uint16": TensorProto.BFLOAT16,
+}
+ScaleType = Literal["float32", "float16", "bfloat16"]
+SCALE_TYPES: tuple[ScaleType, ...] = get_args(ScaleType)
 _CPU_FLAGS = {
     "amx": "amx_int8",
     "avx512vnni": "avx512_vnni",
@@ -75,7 +82,7 @@ def instruction_set(name: str) -> Generator[None]:
 
 @dataclass(frozen=True)
 class Weights:
-    """A block-quantized matrix as an operator gets it; scales of 16 bits are the upper halves of floats."""
+    """A block-quantized matrix as an operator gets it; scales of uint16 are bfloat16, the upper halves of floats."""
 
     columns: int
     rows: int
@@ -92,8 +99,8 @@ class Weights:
 
     def wide_scales(self) -> Array:
         """Scales as float32 [rows, blocks]."""
-        if self.scales.dtype == np.float32:
-            return self.scales
+        if self.scales.dtype != np.uint16:
+            return self.scales.astype(np.float32)
         return (self.scales.astype(np.uint32) << 16).view(np.float32)
 
     def numbers(self) -> Array:
@@ -135,20 +142,22 @@ def random_weights(
     *,
     block: int = 32,
     bits: int = 8,
-    bfloat: bool = True,
+    scale_type: ScaleType = "bfloat16",
     zeros: bool = False,
     bias: bool = False,
 ) -> Weights:
     """A matrix of random codes; those that pad the last block of a row are random too."""
     blocks = -(-columns // block)
-    scales = rng.uniform(0.001, 0.02, (rows, blocks)).astype(np.float32)
+    scales: Array = rng.uniform(0.001, 0.02, (rows, blocks)).astype(np.float32)
+    if scale_type == "bfloat16":
+        scales = (scales.view(np.uint32) >> 16).astype(np.uint16)
     return Weights(
         columns,
         rows,
         block,
         bits,
         rng.integers(0, 256, (rows, blocks, block * bits // 8), np.uint8),
-        (scales.view(np.uint32) >> 16).astype(np.uint16) if bfloat else scales,
+        scales.astype(np.float16) if scale_type == "float16" else scales,
         rng.integers(0, 256, (rows, blocks if bits == 8 else (blocks + 1) // 2), np.uint8) if zeros else None,
         rng.normal(size=rows).astype(np.float32) if bias else None,
     )

@@ -87,7 +87,12 @@ static Case some_case(Run *run) {
     float *wide = some_floats(run, blocks, 1e-5f);
     uint16_t *halves = room(blocks * sizeof *halves);
     for (size_t i = 0; i < blocks; i++) memcpy(halves + i, (char *)(wide + i) + 2, 2);
-    matrix->bfloats = halves;
+    matrix->halves = halves;
+    if (chance(run, 2)) {
+      matrix->float16 = true;
+      for (size_t i = 0; i < blocks; i++) /* finite ones, but for a few */
+        halves[i] = (uint16_t)(chance(run, 2) << 15 | chance(run, (chance(run, 200) ? 31 : 32) << 10));
+    }
   }
   if (chance(run, 2)) matrix->zeros = some_bytes(run, matrix->rows * zeros);
   if (chance(run, 2)) matrix->bias = some_floats(run, matrix->rows, 1e-3f);
@@ -139,7 +144,10 @@ static void *compare(void *from) {
     if (run->differs)
       printf("K=%zu N=%zu block=%zu bits=%d rows=%zu, from %zu to %zu, scratch for %zu%s%s%s\n", own.matrix.columns,
              own.matrix.rows, own.matrix.block, own.matrix.bits, own.count, own.first, own.last, own.most,
-             own.matrix.zeros ? " zeros" : "", own.matrix.bias ? " bias" : "", own.matrix.bfloats ? " bfloat16" : "");
+             own.matrix.zeros ? " zeros" : "", own.matrix.bias ? " bias" : "",
+             own.matrix.scales    ? ""
+             : own.matrix.float16 ? " float16"
+                                  : " bfloat16");
     leave_rooms();
   }
   return NULL;

@@ -58,7 +58,7 @@ def layer_of(
     bias = bool(rng.integers(2))
 
     def matrices(columns: int, rows: int) -> list[Weights]:
-        of_all = partial(random_weights, rng, columns, rows, block=block, bits=bits, bfloat=False, bias=bias)
+        of_all = partial(random_weights, rng, columns, rows, block=block, bits=bits, scale_type="float32", bias=bias)
         return [of_all() for _ in range(experts)]
 
     return Layer(per_token, matrices(width, 2 * inner), matrices(inner, width), **others)
@@ -273,7 +273,9 @@ def test_attributes_of_other_experts(changed: Mapping[str, int], said: str) -> N
 
 
 def test_matrices_that_do_not_follow_one_another() -> None:
-    wrong = Layer(2, RIGHT.first, [random_weights(np.random.default_rng(6), 64, 64, bfloat=False) for _ in range(3)])
+    wrong = Layer(
+        2, RIGHT.first, [random_weights(np.random.default_rng(6), 64, 64, scale_type="float32") for _ in range(3)]
+    )
     with pytest.raises(Exception, match="must give twice what the second takes"):
         session_of(with_kernels(stock_graph(wrong).SerializeToString()))
 

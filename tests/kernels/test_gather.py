@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgegen.graph.kernel_operators import with_kernels
 from edgegen.model.kernels import kernel_library
-from tests.kernels.material import random_weights
+from tests.kernels.material import SCALE_TYPES, ScaleType, random_weights
 
 LIBRARY = kernel_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the kernels are not compiled: python kernels/build.py")
@@ -28,7 +28,7 @@ class Table:
     block: int = 64
     columns: int = 160
     with_zeros: bool = False
-    bfloat: bool = True
+    scale_type: ScaleType = "bfloat16"
     seed: int = 0
     codes: NDArray[np.uint8] = field(init=False)
     scales: NDArray[np.float32] = field(init=False)
@@ -42,7 +42,7 @@ class Table:
         bits = rng.uniform(0.001, 0.02, (ROWS, blocks)).astype(np.float32).view(np.uint32) & 0xFFFF0000
         object.__setattr__(self, "codes", codes)
         object.__setattr__(self, "zeros", zeros)
-        object.__setattr__(self, "scales", bits.view(np.float32))  # which bfloat16 holds exactly
+        object.__setattr__(self, "scales", bits.view(np.float32))  # which 16 bits hold exactly
 
     def values(self) -> NDArray[np.float32]:
         """Return the values of the table: (code - zero) * scale, rounded once."""
@@ -59,11 +59,11 @@ class Table:
 
     def initializers(self) -> list[onnx.TensorProto]:
         tensors = [numpy_helper.from_array(self.codes, "codes")]
-        if self.bfloat:
+        if self.scale_type == "bfloat16":
             raw = (self.scales.view(np.uint32) >> 16).astype(np.uint16).tobytes()
             tensors += [helper.make_tensor("scales", TensorProto.BFLOAT16, self.scales.shape, raw, raw=True)]
         else:
-            tensors += [numpy_helper.from_array(self.scales, "scales")]
+            tensors += [numpy_helper.from_array(self.scales.astype(self.scale_type), "scales")]
         return [*tensors, *([numpy_helper.from_array(self.zeros, "zeros")] if self.with_zeros else [])]
 
     def graph(
@@ -74,7 +74,7 @@ class Table:
         nodes = list[onnx.NodeProto]()
         if op != "BlockGather":
             attributes |= {"gather_axis": 0, "quantize_axis": 1}
-            if self.bfloat:
+            if self.scale_type != "float32":
                 nodes, inputs[2] = [helper.make_node("Cast", ["scales"], ["floats"], to=TensorProto.FLOAT)], "floats"
         domain = "edgegen" if op == "BlockGather" else "com.microsoft"
         nodes += [helper.make_node(op, inputs, ["y"], domain=domain, **attributes)]
@@ -105,16 +105,22 @@ def gathered(graph: onnx.ModelProto, ids: NDArray[np.int64] | NDArray[np.int32],
     return session(graph.SerializeToString(), threads).run(None, {"ids": ids})[0]
 
 
+ZEROS_AND_SCALES: tuple[tuple[bool, ScaleType], ...] = (
+    (False, "bfloat16"),
+    (True, "float32"),
+    (True, "bfloat16"),
+    (False, "float16"),
+)
 TABLES = [
-    Table(bits, block, columns, zeros, bfloat, seed=bits * block)
+    Table(bits, block, columns, zeros, scale_type, seed=bits * block)
     for bits in (8, 4)
     for block in (64, 32)
     for columns in (32, 128, 160, 768)
-    for zeros, bfloat in ((False, True), (True, False), (True, True))
+    for zeros, scale_type in ZEROS_AND_SCALES
 ]
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.bits}x{t.block}-{t.columns}-{t.with_zeros}-{t.bfloat}")
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.bits}x{t.block}-{t.columns}-{t.with_zeros}-{t.scale_type}")
 def test_rows_are_those_of_numpy_and_of_the_stock_operator(table: Table) -> None:
     ids = np.random.default_rng(7).integers(-ROWS, ROWS, (3, 5))
     rows = gathered(table.graph(), ids)
@@ -179,7 +185,7 @@ def test_other_sizes_are_refused(changed: dict[str, int]) -> None:
 @pytest.mark.parametrize(("name", "what"), [("scales", "scales"), ("zeros", "zero points")])
 @pytest.mark.parametrize("rows", [ROWS - 1, ROWS + 1])
 def test_a_length_that_is_not_the_tables_is_refused(name: str, what: str, rows: int) -> None:
-    graph = Table(with_zeros=True, bfloat=False).graph()
+    graph = Table(with_zeros=True, scale_type="float32").graph()
     (tensor,) = (one for one in graph.graph.initializer if one.name == name)
     array = np.resize(numpy_helper.to_array(tensor), (rows, tensor.dims[1]))
     tensor.CopyFrom(numpy_helper.from_array(array, name))
@@ -197,7 +203,7 @@ def test_codes_have_two_dimensions(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("name", ["codes", "scales"])
 def test_what_is_no_initializer_is_refused(name: str) -> None:
-    graph = Table(bfloat=False).graph()
+    graph = Table(scale_type="float32").graph()
     (tensor,) = (one for one in graph.graph.initializer if one.name == name)
     graph.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
     graph.graph.initializer.remove(tensor)
@@ -205,7 +211,9 @@ def test_what_is_no_initializer_is_refused(name: str) -> None:
         session(graph.SerializeToString())
 
 
-@pytest.mark.parametrize("table", [Table(), Table(4, 32, with_zeros=True), Table(bfloat=False)])
+@pytest.mark.parametrize(
+    "table", [Table(), Table(4, 32, with_zeros=True), *(Table(scale_type=one) for one in SCALE_TYPES)]
+)
 def test_graphs_are_rewritten_to_read_scales_where_they_lie(table: Table) -> None:
     stock = table.graph("GatherBlockQuantized")
     changed = onnx.ModelProto.FromString(with_kernels(stock.SerializeToString()))

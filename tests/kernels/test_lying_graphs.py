@@ -26,7 +26,7 @@ def test_a_part_of_another_length(weights: Any, part: str, length: str) -> None:
 
 @pytest.mark.parametrize(
     ("part", "dtype"),
-    [("codes", np.int8), ("scales", np.float16), ("scales", np.int32), ("zeros", np.int8), ("bias", np.float16)],
+    [("codes", np.int8), ("scales", np.float64), ("scales", np.int32), ("zeros", np.int8), ("bias", np.float16)],
 )
 def test_a_part_of_another_type(part: str, dtype: type) -> None:
     with pytest.raises(Exception, match=r"(?i)type"):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.material import (
+    SCALE_TYPES,
     Weights,
     fma,
     graph_of,
@@ -33,7 +34,7 @@ def matrices(draw: st.DrawFn) -> Weights:
         draw(st.one_of(st.integers(1, 100), st.sampled_from([160, 257, 1030]))),
         block=draw(st.sampled_from([32, 64])) if bits >= 4 else 32,
         bits=bits,
-        bfloat=draw(st.booleans()),
+        scale_type=draw(st.sampled_from(SCALE_TYPES)),
         zeros=draw(st.booleans()),
         bias=draw(st.booleans()),
     )

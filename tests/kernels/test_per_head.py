@@ -18,6 +18,7 @@ from edgegen_export.graph.builder import GraphBuilder, Tensor
 from edgegen_export.graph.matrices import of_each_head
 from edgegen_export.graph.parameters import BlockHeads
 from tests.kernels.material import (
+    SCALE_TYPES,
     Array,
     Weights,
     graph_of,
@@ -79,7 +80,7 @@ def heads(draw: st.DrawFn) -> Heads:
         draw(st.integers(1, 80)),
         draw(st.sampled_from([32, 64])),
         bits=draw(st.sampled_from([4, 8])),
-        bfloat=draw(st.booleans()),
+        scale_type=draw(st.sampled_from(SCALE_TYPES)),
         zeros=draw(st.booleans()),
         bias=draw(st.booleans()),
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError, UnsupportedModelError
 from edgegen.evaluation.parity.report import ParityReport
+from edgegen.model.kernels import kernel_library
 from edgegen.system import has_vnni
 from edgegen_export.architecture.architecture import find_architecture
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
@@ -196,12 +197,13 @@ def test_four_bits_are_bit_equal_in_chunks_threads_and_graphs(tmp_path: Path, na
     exceptions = bundle.manifest.quantization.exceptions
     assert exceptions["layers.0.mlp.gate+up"] == exceptions["layers.1.mlp.down"] == replace(FOUR_BITS, symmetric=True)
     ids = random_ids(bundle, 48)
+    exact = has_vnni() or kernel_library()  # without, ONNX Runtime adds few rows in another order
     for kv in ("float32", "int8"):
         runner = runner_of(bundle, kv=kv)
         whole = prefilled(runner, runner.new_cache(), ids, 48)[-1]
         np.testing.assert_array_equal(decoded(runner, runner.new_cache(), ids)[-1], whole)
         for other in (runner, runner_of(bundle, kv=kv, threads=2)):
-            for chunk in (1, 6, 31) if has_vnni() else (16, 31):  # without, ONNX Runtime adds few rows in another order
+            for chunk in (1, 6, 31) if exact else (16, 31):
                 np.testing.assert_array_equal(prefilled(other, other.new_cache(), ids, chunk)[-1], whole)
 
 
