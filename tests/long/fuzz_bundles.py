@@ -40,7 +40,7 @@ def prepare(root: Path, name: str) -> Try:
 
     def run() -> str:
         with LLM.load(bundle.path, options=OPTIONS) as llm:
-            llm.generate("Once", max_new_tokens=2)
+            llm.generate([1, 2, 3], max_new_tokens=2)
         return "run"
 
     def attempt(chance: random.Random | None) -> str:
