@@ -14,12 +14,13 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.families.glm import DRAFTS, GLM4_MOE_DEFAULTS
-from edgegen_export.families.kimi_linear import KIMI_ALIASES, delta_tensors, sound_net, with_delta_attention
+from edgegen_export.families.kimi_linear import KIMI_ALIASES, delta_tensors, sound_net
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
 from edgegen_export.families.llama import LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import qwen_mlp_tensors
 from edgegen_export.families.qwen3_5 import NET_KINDS
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, read_mlp_types, with_deepseek_experts
+from edgegen_export.reading.mixers import mixing
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.rope import rope_key
 from edgegen_export.reading.tensor_names import joined_qkv, named
@@ -49,10 +50,13 @@ def read_bailing_moe(read: ConfigReader) -> DecoderConfig:
 
 
 _ATTENTION = "layers.{i}.attention"
+_BESIDE_EXPERTS: TensorMap = {
+    **SHARED_EXPERTS,
+    "layers.{i}.mlp.router.choice_bias": "layers.{i}.mlp.gate.expert_bias",
+}
 
 
 def _moe_tensors(config: DecoderConfig) -> TensorMap:
-    bias: TensorMap = {"layers.{i}.mlp.router.choice_bias": "layers.{i}.mlp.gate.expert_bias"}
     return {
         **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours and ".mlp." not in ours},
         "embed.weight": "word_embeddings.weight",
@@ -60,7 +64,7 @@ def _moe_tensors(config: DecoderConfig) -> TensorMap:
         **named("layers.{i}.attn.o", f"{_ATTENTION}.dense"),
         "layers.{i}.attn.q_norm.weight": f"{_ATTENTION}.query_layernorm.weight",
         "layers.{i}.attn.k_norm.weight": f"{_ATTENTION}.key_layernorm.weight",
-        **qwen_mlp_tensors(config, {**SHARED_EXPERTS, **bias}),
+        **qwen_mlp_tensors(config, _BESIDE_EXPERTS),
     }
 
 
@@ -169,7 +173,7 @@ def read_bailing_hybrid(read: ConfigReader) -> DecoderConfig:
     if recurrent is None and layers % period:
         # The model's own code has latent attention in what is left of them, and transformers has not.
         read.problem(f"num_hidden_layers = {layers}: not a multiple of layer_group_size = {period}; name layer_types")
-    config = with_delta_attention(read, config, net, recurrent or every(period, False, True, config.num_layers))
+    config = mixing(read, config, net, recurrent or every(period, False, True, config.num_layers))
     sparse = read_mlp_types(read, config.num_layers, behind_dense(read, "first_k_dense_replace", config.num_layers))
     config = with_deepseek_experts(read, config, sparse, count_key="num_experts")
     if config.experts:
@@ -218,17 +222,13 @@ def _refuse_others(read: ConfigReader) -> None:
             read.problem(f"{key}: limits of what the gates of experts give are not supported, only 0 for each layer")
 
 
-_HYBRID_ATTENTION = "layers.{i}.attention"
-
-
 def _hybrid_tensors(config: DecoderConfig) -> TensorMap:
-    bias: TensorMap = {"layers.{i}.mlp.router.choice_bias": "layers.{i}.mlp.gate.expert_bias"}
     return {
-        **tensors_beside_mlp(config, _HYBRID_ATTENTION),
+        **tensors_beside_mlp(config, _ATTENTION),
         "embed.weight": "word_embeddings.weight",
-        **named("layers.{i}.attn.gate", f"{_HYBRID_ATTENTION}.g_proj"),
-        **delta_tensors(config, _HYBRID_ATTENTION, {"dt": "f_proj", "z": "g_proj", "out": "o_proj"}),
-        **qwen_mlp_tensors(config, {**SHARED_EXPERTS, **bias}),
+        **named("layers.{i}.attn.gate", f"{_ATTENTION}.g_proj"),
+        **delta_tensors(config, _ATTENTION, {"dt": "f_proj", "z": "g_proj", "out": "o_proj"}),
+        **qwen_mlp_tensors(config, _BESIDE_EXPERTS),
     }
 
 

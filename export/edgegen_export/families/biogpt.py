@@ -10,7 +10,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Skipping
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import named, named_parts
 
 
 def read_biogpt(read: ConfigReader) -> DecoderConfig:
@@ -42,9 +42,7 @@ BIOGPT = Architecture(
         "embed.weight": "embed_tokens.weight",
         "positions.weight": Skipping("embed_positions.weight", rows=2),
         **named("layers.{i}.attn_norm", "layers.{i}.self_attn_layer_norm"),
-        **named("layers.{i}.attn.q", "layers.{i}.self_attn.q_proj"),
-        **named("layers.{i}.attn.k", "layers.{i}.self_attn.k_proj"),
-        **named("layers.{i}.attn.v", "layers.{i}.self_attn.v_proj"),
+        **named_parts("layers.{i}.attn", "layers.{i}.self_attn", {x: f"{x}_proj" for x in "qkv"}),
         **named("layers.{i}.attn.o", "layers.{i}.self_attn.out_proj"),
         **named("layers.{i}.mlp_norm", "layers.{i}.final_layer_norm"),
         **named("layers.{i}.mlp.up", "layers.{i}.fc1"),

@@ -5,7 +5,7 @@ shared experts that may be averaged with the others."""
 from collections.abc import Collection
 from dataclasses import replace
 
-from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
@@ -104,15 +104,11 @@ def _with_experts(read: ConfigReader, config: DecoderConfig, layers: Collection[
     )
 
 
-def _moe_tensors(config: DecoderConfig) -> TensorMap:
-    return {**BESIDE_MLP, **qwen_mlp_tensors(config, SHARED_EXPERTS)}
-
-
 COHERE2_MOE = Architecture(
     model_types=("cohere2_moe",),
     classes=("Cohere2MoeForCausalLM",),
     read=read_cohere2_moe,
-    tensors=_moe_tensors,
+    tensors=lambda config: {**BESIDE_MLP, **qwen_mlp_tensors(config, SHARED_EXPERTS)},
     defaults={
         **{key: value for key, value in COHERE2.defaults.items() if key != "rms_norm_eps"},
         "num_experts": 8,

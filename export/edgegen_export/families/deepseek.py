@@ -7,8 +7,9 @@ experts are chosen from the best groups by sigmoids and a bias of each.
 """
 
 from dataclasses import replace
+from functools import partial
 
-from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -44,15 +45,11 @@ def read_deepseek(read: ConfigReader) -> DecoderConfig:
     return config.each_experts(lambda own: replace(own, routing=routing, shared_width=shared))
 
 
-def _deepseek_tensors(config: DecoderConfig) -> TensorMap:
-    return {**BESIDE_MLP, **qwen_mlp_tensors(config, SHARED_EXPERTS)}
-
-
 DEEPSEEK = Architecture(
     model_types=("deepseek",),
     classes=("DeepseekForCausalLM",),
     read=read_deepseek,
-    tensors=_deepseek_tensors,
+    tensors=lambda config: {**BESIDE_MLP, **qwen_mlp_tensors(config, SHARED_EXPERTS)},
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 102400,
@@ -65,10 +62,6 @@ DEEPSEEK = Architecture(
 )
 
 
-_METHODS = {"greedy": False, "group_limited_greedy": True}
-"""Whether experts are chosen from the best groups."""
-
-
 def read_deepseek_v2(read: ConfigReader) -> DecoderConfig:
     """``DeepseekV2Config``, and the keys of the model's own code."""
     config = read_latent(read, interleaved=True)
@@ -76,7 +69,8 @@ def read_deepseek_v2(read: ConfigReader) -> DecoderConfig:
     read.refuse("moe_layer_freq", (1,), "all layers behind the dense ones have experts in this family")
     read.refuse("scoring_func", ("softmax",), "experts are weighed by a softmax only in this family")
     read.refuse("norm_topk_prob", (False,), "the weights of experts are not normalized in this family")
-    layers, grouped = behind_dense(read, "first_k_dense_replace", config.num_layers), _method(read)
+    layers = behind_dense(read, "first_k_dense_replace", config.num_layers)
+    grouped = read.choice("topk_method", {"greedy": False, "group_limited_greedy": True}, "greedy")
     if not layers:
         without_experts(read, "n_routed_experts", "n_shared_experts", "n_group", "topk_group", "routed_scaling_factor")
         return config
@@ -91,19 +85,11 @@ def read_deepseek_v2(read: ConfigReader) -> DecoderConfig:
     return config.each_experts(lambda own: replace(own, routing=routing, shared_width=shared))
 
 
-def _method(read: ConfigReader) -> bool:
-    return read.choice("topk_method", _METHODS, "greedy")
-
-
-def _deepseek_v2_tensors(config: DecoderConfig) -> TensorMap:
-    return latent_tensors(config, SHARED_EXPERTS)
-
-
 DEEPSEEK_V2 = Architecture(
     model_types=("deepseek_v2",),
     classes=("DeepseekV2ForCausalLM",),
     read=read_deepseek_v2,
-    tensors=_deepseek_v2_tensors,
+    tensors=partial(latent_tensors, shared=SHARED_EXPERTS),
     defaults={
         **LATENT_DEFAULTS,
         "vocab_size": 102400,
@@ -128,15 +114,11 @@ def read_deepseek_v3(read: ConfigReader) -> DecoderConfig:
     return with_deepseek_experts(read, config, behind_dense(read, "first_k_dense_replace", config.num_layers))
 
 
-def deepseek_v3_tensors(config: DecoderConfig) -> TensorMap:
-    return latent_tensors(config, DEEPSEEK_EXPERTS)
-
-
 DEEPSEEK_V3 = Architecture(
     model_types=("deepseek_v3", "kimi_k2"),
     classes=("DeepseekV3ForCausalLM",),
     read=read_deepseek_v3,
-    tensors=deepseek_v3_tensors,
+    tensors=partial(latent_tensors, shared=DEEPSEEK_EXPERTS),
     defaults={
         **LATENT_DEFAULTS,
         "vocab_size": 129280,

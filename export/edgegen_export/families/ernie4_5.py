@@ -11,7 +11,7 @@ from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import qwen_mlp_tensors
 from edgegen_export.reading.experts import with_experts, without_experts
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import GATED, named_parts
 
 
 def read_ernie(read: ConfigReader) -> DecoderConfig:
@@ -73,11 +73,7 @@ def _moe_tensors(config: DecoderConfig) -> TensorMap:
         "layers.{i}.mlp.router.choice_bias": Interleaved(
             "layers.{i}.mlp.moe_statics.e_score_correction_bias", groups=1, stacked=True
         ),
-        **{
-            ours: theirs
-            for x in ("gate", "up", "down")
-            for ours, theirs in named(f"layers.{{i}}.shared.{x}", f"layers.{{i}}.mlp.shared_experts.{x}_proj").items()
-        },
+        **named_parts("layers.{i}.shared", "layers.{i}.mlp.shared_experts", GATED),
     }
     return {**BESIDE_MLP, "head.bias": "lm_head.bias", **qwen_mlp_tensors(config, beside)}
 

@@ -4,6 +4,7 @@ audio, the language model is exported."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from statistics import NormalDist
 from typing import Any, cast
 
@@ -99,11 +100,6 @@ def _cutoffs(read: ConfigReader, layers: int) -> tuple[float | None, ...]:
     return tuple(NormalDist().inv_cdf(share) if share else None for share in shares)
 
 
-def read_gemma3n_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Gemma3nConfig``."""
-    return read_beside_sight_and_hearing(read, read_gemma3n, GEMMA3N_DEFAULTS)
-
-
 GEMMA3N_DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 262400,
     "vocab_size_per_layer_input": 262144,
@@ -181,7 +177,7 @@ GEMMA3N = Architecture(
 GEMMA3N_WITH_VISION = Architecture(
     model_types=("gemma3n",),
     classes=("Gemma3nForConditionalGeneration",),
-    read=read_gemma3n_with_vision,
+    read=partial(read_beside_sight_and_hearing, text=read_gemma3n, defaults=GEMMA3N_DEFAULTS),
     tensors=gemma3n_tensors,
     prefixes=INSIDE_PREFIXES,
     ignored=SIGHT_AND_HEARING,

@@ -4,6 +4,8 @@ values of earlier ones; in 26B each layer has experts beside its MLP. Of a Gemma
 model is exported."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
@@ -150,16 +152,6 @@ def _experts(read: ConfigReader, inner: int, activation: Activation, layers: int
     )
 
 
-def read_gemma4_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Gemma4Config``."""
-    return read_beside_sight_and_hearing(read, read_gemma4, GEMMA4_DEFAULTS)
-
-
-def read_gemma4_unified(read: ConfigReader) -> DecoderConfig:
-    """``Gemma4UnifiedConfig``."""
-    return read_beside_sight_and_hearing(read, read_gemma4, UNIFIED_DEFAULTS)
-
-
 GEMMA4_DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 262144,
     "hidden_size": 2304,
@@ -228,28 +220,25 @@ GEMMA4 = Architecture(
     defaults=GEMMA4_DEFAULTS,
 )
 
-GEMMA4_UNIFIED = Architecture(
+GEMMA4_UNIFIED = replace(
+    GEMMA4,
     model_types=("gemma4_unified_text",),
     classes=("Gemma4UnifiedForCausalLM",),
-    read=read_gemma4,
-    tensors=tensors,
     defaults=UNIFIED_DEFAULTS,
 )
 
 GEMMA4_UNIFIED_WITH_VISION = Architecture(
     model_types=("gemma4_unified",),
     classes=("Gemma4UnifiedForConditionalGeneration",),
-    read=read_gemma4_unified,
+    read=partial(read_beside_sight_and_hearing, text=read_gemma4, defaults=UNIFIED_DEFAULTS),
     tensors=tensors,
     prefixes=INSIDE_PREFIXES,
     ignored=SIGHT_AND_HEARING,
 )
 
-GEMMA4_WITH_VISION = Architecture(
+GEMMA4_WITH_VISION = replace(
+    GEMMA4_UNIFIED_WITH_VISION,
     model_types=("gemma4",),
     classes=("Gemma4ForConditionalGeneration",),
-    read=read_gemma4_with_vision,
-    tensors=tensors,
-    prefixes=INSIDE_PREFIXES,
-    ignored=SIGHT_AND_HEARING,
+    read=partial(read_beside_sight_and_hearing, text=read_gemma4, defaults=GEMMA4_DEFAULTS),
 )

@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.deepseek import deepseek_v3_tensors
+from edgegen_export.families.deepseek import DEEPSEEK_V3
 from edgegen_export.families.glm import DRAFT_HEAD, DRAFTS
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent
 from edgegen_export.reading.experts import behind_dense, read_mlp_types, with_deepseek_experts
@@ -21,7 +21,7 @@ GLM4_MOE_LITE = Architecture(
     model_types=("glm4_moe_lite",),
     classes=("Glm4MoeLiteForCausalLM",),
     read=read_glm4_moe_lite,
-    tensors=deepseek_v3_tensors,
+    tensors=DEEPSEEK_V3.tensors,
     defaults={
         **LATENT_DEFAULTS,
         "vocab_size": 154880,

@@ -11,7 +11,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.reading.layer_types import read_window, sliding
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import named, named_parts
 
 
 def read_gpt_neo(read: ConfigReader) -> DecoderConfig:
@@ -64,9 +64,7 @@ GPT_NEO = Architecture(
         "embed.weight": "wte.weight",
         "positions.weight": "wpe.weight",
         **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
-        **named("layers.{i}.attn.q", "h.{i}.attn.attention.q_proj"),
-        **named("layers.{i}.attn.k", "h.{i}.attn.attention.k_proj"),
-        **named("layers.{i}.attn.v", "h.{i}.attn.attention.v_proj"),
+        **named_parts("layers.{i}.attn", "h.{i}.attn.attention", {x: f"{x}_proj" for x in "qkv"}),
         **named("layers.{i}.attn.o", "h.{i}.attn.attention.out_proj"),
         **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.c_fc"),

@@ -10,7 +10,7 @@ from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.gpt2 import GPT2_ALIASES, GPT2_DEFAULTS, read_gpt2
 from edgegen_export.reading.layer_types import rotating
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import named, named_parts
 
 
 def read_gptj(read: ConfigReader) -> DecoderConfig:
@@ -30,9 +30,7 @@ def read_gptj(read: ConfigReader) -> DecoderConfig:
 GPTJ_TENSORS = {
     "embed.weight": "wte.weight",
     **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
-    **named("layers.{i}.attn.q", "h.{i}.attn.q_proj"),
-    **named("layers.{i}.attn.k", "h.{i}.attn.k_proj"),
-    **named("layers.{i}.attn.v", "h.{i}.attn.v_proj"),
+    **named_parts("layers.{i}.attn", "h.{i}.attn", {x: f"{x}_proj" for x in "qkv"}),
     **named("layers.{i}.attn.o", "h.{i}.attn.out_proj"),
     **named("layers.{i}.mlp.up", "h.{i}.mlp.fc_in"),
     **named("layers.{i}.mlp.down", "h.{i}.mlp.fc_out"),

@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.mamba1 import Mamba1
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.bamba import BAMBA_MLP_TENSORS
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.mamba import mamba1_tensors, read_rank, sound_width
+from edgegen_export.families.mamba import mamba1_tensors, read_mamba1
 from edgegen_export.reading.experts import by_layer, expert_tensors, with_experts, without_experts
 from edgegen_export.reading.layer_types import rotating
 
@@ -19,15 +18,7 @@ def read_jamba(read: ConfigReader) -> DecoderConfig:
     config = rotating(config, None, [True] * config.num_layers)
     attending = _every(read, "attn_layer", config.num_layers)
     routed = _every(read, "expert_layer", config.num_layers)
-    if config.mlp.activation != "silu":
-        read.problem("hidden_act: recurrent layers are supported with silu only")
-    mixer = Mamba1(
-        inner=read.positive("mamba_expand") * config.hidden_size,
-        state=read.positive("mamba_d_state"),
-        rank=read_rank(read, "mamba_dt_rank"),
-        width=sound_width(read, "mamba_d_conv"),
-        norm=config.norm,
-    )
+    mixer = read_mamba1(read, config, config.norm)
     read.ignore("mamba_conv_bias", "mamba_proj_bias")  # the checkpoint's tensors show them
     read.ignore("num_logits_to_keep", "use_mamba_kernels", "use_mambapy", "use_associative_scan", "layer_types")
     read.ignore("layers_block_type", "layers_num_experts")  # what the periods and offsets say

@@ -9,7 +9,7 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.kimi_delta_attention import KimiDeltaAttention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Joined, TensorLayout, WithAxes
+from edgegen_export.architecture.tensor_layouts import Joined, WithAxes
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
 from edgegen_export.families.llama import DENSE_MLP
 from edgegen_export.families.qwen3_5 import NET_KINDS
@@ -21,8 +21,8 @@ from edgegen_export.reading.experts import (
     read_mlp_types,
     with_deepseek_experts,
 )
-from edgegen_export.reading.layer_types import chosen
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.mixers import mixing
+from edgegen_export.reading.tensor_names import named_parts
 
 _SIZES = {
     "head_dim": "linear_head_dim",
@@ -51,7 +51,7 @@ def read_kimi_linear(read: ConfigReader) -> DecoderConfig:
     recurrent = read.per_layer("layer_types", NET_KINDS, config.num_layers)
     listed = _listed(inner, config.num_layers) if inner else None
     recurrent = recurrent or listed or [i == 0 or i % 4 != 0 for i in range(config.num_layers)]
-    config = with_delta_attention(read, config, net, recurrent)
+    config = mixing(read, config, net, recurrent)
     sparse = read_mlp_types(read, config.num_layers, behind_dense(read, "first_k_dense_replace", config.num_layers))
     return with_deepseek_experts(read, config, sparse, count_key="num_experts")
 
@@ -77,28 +77,14 @@ def sound_net(read: ConfigReader, config: DecoderConfig, net: KimiDeltaAttention
     return replace(net, width=max(2, net.width))
 
 
-def with_delta_attention(
-    read: ConfigReader, config: DecoderConfig, net: KimiDeltaAttention, recurrent: Sequence[bool]
-) -> DecoderConfig:
-    """``config`` with ``net`` instead of attention in the layers for which ``recurrent`` says so."""
-    if all(recurrent):
-        read.problem("layer_types: at least one layer must have attention")
-    return config.each_layer(lambda own: replace(own, attention=None, mixer=net), chosen(recurrent))
-
-
 def delta_tensors(config: DecoderConfig, module: str, names: Mapping[str, str]) -> TensorMap:
     """Return the tensors of Kimi delta attention; ``names``: of its matrices in the ``module``, and of the layer's
     output."""
     net = config.first(KimiDeltaAttention)
     channels = net.channels if net else 0
     ours = "layers.{i}.delta"
-    found: dict[str | tuple[str, ...], str | TensorLayout] = {
-        key: value
-        for part, name in {"q": "q_proj", "k": "k_proj", "v": "v_proj", "beta": "b_proj", **names}.items()
-        for key, value in named(f"{ours}.{part}", f"{module}.{name}").items()
-    }
     return {
-        **found,
+        **named_parts(ours, module, {"q": "q_proj", "k": "k_proj", "v": "v_proj", "beta": "b_proj", **names}),
         f"{ours}.kernel.weight": Joined(f"{module}.{{n}}_conv1d.weight", tuple((x, channels) for x in "qkv")),
         f"{ours}.dt_offset": f"{module}.dt_bias",
         f"{ours}.rate": f"{module}.A_log",

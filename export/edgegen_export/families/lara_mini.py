@@ -11,7 +11,8 @@ from edgegen_export.families import qwen3_5
 from edgegen_export.families.llama import BESIDE_MLP, read_llama
 from edgegen_export.families.qwen import UNGATED
 from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
-from edgegen_export.reading.layer_types import chosen, read_window, rotating, sliding
+from edgegen_export.reading.layer_types import read_window, rotating, sliding
+from edgegen_export.reading.mixers import mixing
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
 
@@ -25,14 +26,11 @@ def read_lara_mini(read: ConfigReader) -> DecoderConfig:
     config = read_llama(read)
     kinds = read.per_layer("layer_types", {kind: kind for kind in _KINDS}, config.num_layers)
     kinds = kinds or tuple(_PATTERN[i % len(_PATTERN)] for i in range(config.num_layers))
-    if all(kind == "linear_attention" for kind in kinds):
-        read.problem("layer_types: at least one layer must have attention")
     windowed = [kind == "sliding_attention" for kind in kinds]
     config = sliding(rotating(config, None, [not slides for slides in windowed]), read_window(read), windowed)
     config = with_qk_norm(config)
-    net = qwen3_5.read_net(read, config)
-    recurrent = chosen([kind == "linear_attention" for kind in kinds])
-    config = config.each_layer(lambda own: replace(own, attention=None, mixer=net), recurrent)
+    recurrent = [kind == "linear_attention" for kind in kinds]
+    config = mixing(read, config, qwen3_5.read_net(read, config), recurrent)
     width, shared = read.positive("moe_intermediate_size"), read.positive("shared_expert_intermediate_size")
     config = with_experts(read, config, "num_experts", normalized=read.flag("norm_topk_prob"), width=width)
     return config.each_experts(lambda own: replace(own, shared_width=shared))

@@ -13,13 +13,13 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import HEAD_DIM_STEP, ConfigReader
 from edgegen_export.architecture.rope import Rope
-from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
+from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.llama import DENSE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS
 from edgegen_export.families.qwen import qwen_mlp_tensors
 from edgegen_export.reading.experts import by_layer, stacked_expert_tensors
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.rope import contexts, read_rope, rope_key
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import fused, joined, named
 
 LATENT_DEFAULTS: Mapping[str, Any] = {
     **LLAMA_DEFAULTS,
@@ -120,14 +120,8 @@ def tensors_beside_mlp(config: DecoderConfig, module: str = "layers.{i}.self_att
         **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours and ".mlp." not in ours},
         **named(f"{_OURS}.q_a", f"{module}.q_a_proj"),
         f"{_OURS}.q_a_norm.weight": f"{module}.q_a_layernorm.weight",
-        **{
-            (f"{_OURS}.q.{kind}", f"{_OURS}.q_rotated.{kind}"): Interleaved(f"{module}.{queries}.{kind}", own.heads)
-            for kind in ("weight", "bias")
-        },
-        **{
-            (f"{_OURS}.latent.{kind}", f"{_OURS}.k_rotated.{kind}"): Concatenated(f"{module}.kv_a_proj_with_mqa.{kind}")
-            for kind in ("weight", "bias")
-        },
+        **fused(f"{module}.{queries}", (f"{_OURS}.q", f"{_OURS}.q_rotated"), own.heads),
+        **joined(f"{module}.kv_a_proj_with_mqa", (f"{_OURS}.latent", f"{_OURS}.k_rotated")),
         f"{_OURS}.latent_norm.weight": f"{module}.kv_a_layernorm.weight",
         (f"{_OURS}.k_b.weight", f"{_OURS}.v_b.weight"): Interleaved(f"{module}.kv_b_proj.weight", own.heads),
         **named(f"{_OURS}.o", f"{module}.o_proj"),

@@ -11,12 +11,11 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.experts import behind_dense, by_layer, expert_tensors, with_experts, without_experts
-from edgegen_export.reading.layer_types import chosen
+from edgegen_export.reading.mixers import mixing, sound_width
 from edgegen_export.reading.parts import with_qk_norm
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import joined, named
 
 LFM2_KINDS = {"conv": True, "full_attention": False}
 """Whether layers of a type have a convolution."""
@@ -47,13 +46,7 @@ def read_lfm(read: ConfigReader, *, proportional: bool = False) -> DecoderConfig
 
 def with_convolutions(read: ConfigReader, config: DecoderConfig, which: Sequence[bool]) -> DecoderConfig:
     """``config`` with short convolutions instead of attention in the layers selected by ``which``."""
-    width = read.positive("conv_L_cache")
-    if width < 2 and read.sound("conv_L_cache"):
-        read.problem("conv_L_cache = 1: a convolution over a single token keeps no state; at least 2 expected")
-    if all(which):
-        read.problem("layer_types: at least one layer must have attention")
-    mixer = ShortConv(max(2, width))
-    return config.each_layer(lambda own: replace(own, attention=None, mixer=mixer), chosen(which))
+    return mixing(read, config, ShortConv(sound_width(read, "conv_L_cache")), which)
 
 
 def _convolutions(read: ConfigReader, layers: int) -> tuple[bool, ...]:
@@ -79,10 +72,7 @@ LFM_TENSORS: TensorMap = {
     "layers.{i}.attn_norm.weight": "layers.{i}.operator_norm.weight",
     "layers.{i}.mlp_norm.weight": "layers.{i}.ffn_norm.weight",
     "final_norm.weight": "embedding_norm.weight",
-    **{
-        tuple(f"layers.{{i}}.conv.{x}.{kind}" for x in "bcv"): Concatenated(f"layers.{{i}}.conv.in_proj.{kind}")
-        for kind in ("weight", "bias")
-    },
+    **joined("layers.{i}.conv.in_proj", [f"layers.{{i}}.conv.{x}" for x in "bcv"]),
     **named("layers.{i}.conv.kernel", "layers.{i}.conv.conv"),
     **named("layers.{i}.conv.out", "layers.{i}.conv.out_proj"),
 }

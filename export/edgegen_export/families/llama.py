@@ -11,7 +11,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.rope import YARN, contexts, read_rope
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import GATED, named_parts
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 32000,
@@ -29,17 +29,9 @@ LLAMA_DEFAULTS: Mapping[str, Any] = {
 LLAMA_TENSORS = {
     "embed.weight": "embed_tokens.weight",
     "layers.{i}.attn_norm.weight": "layers.{i}.input_layernorm.weight",
-    **{
-        key: name
-        for x in "qkvo"
-        for key, name in named(f"layers.{{i}}.attn.{x}", f"layers.{{i}}.self_attn.{x}_proj").items()
-    },
+    **named_parts("layers.{i}.attn", "layers.{i}.self_attn", {x: f"{x}_proj" for x in "qkvo"}),
     "layers.{i}.mlp_norm.weight": "layers.{i}.post_attention_layernorm.weight",
-    **{
-        key: name
-        for x in ("gate", "up", "down")
-        for key, name in named(f"layers.{{i}}.mlp.{x}", f"layers.{{i}}.mlp.{x}_proj").items()
-    },
+    **named_parts("layers.{i}.mlp", "layers.{i}.mlp", GATED),
     "final_norm.weight": "norm.weight",
     "head.weight": "lm_head.weight",
 }

@@ -5,10 +5,10 @@ from edgegen_export.architecture.components.mamba1 import Mamba1
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.mamba2 import RECURRENT_PREFIXES, RECURRENT_TENSORS, read_recurrent
+from edgegen_export.reading.mixers import sound_width
 from edgegen_export.reading.parts import ACTIVATIONS
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import joined, named
 
 
 def read_rank(read: ConfigReader, key: str) -> int:
@@ -18,23 +18,25 @@ def read_rank(read: ConfigReader, key: str) -> int:
     return read.positive(key)
 
 
-def sound_width(read: ConfigReader, key: str) -> int:
-    """The width of the convolution under ``key``, of which a state is kept."""
-    width = read.positive(key)
-    if width < 2 and read.sound(key):
-        read.problem(f"{key} = 1: a convolution over a single token keeps no state; at least 2 expected")
-    return max(2, width)
+def read_mamba1(read: ConfigReader, config: DecoderConfig, norm: Norm | None = None) -> Mamba1:
+    """The mixer of ``config``'s layers without attention; ``norm``: of what it selects."""
+    if config.mlp.activation != "silu":
+        read.problem("hidden_act: recurrent layers are supported with silu only")
+    return Mamba1(
+        inner=read.positive("mamba_expand") * config.hidden_size,
+        state=read.positive("mamba_d_state"),
+        rank=read_rank(read, "mamba_dt_rank"),
+        width=sound_width(read, "mamba_d_conv"),
+        norm=norm,
+    )
 
 
 def mamba1_tensors(module: str) -> TensorMap:
     """The tensor map of Mamba-1 mixers, ``module`` the checkpoint's name of one."""
     ours = "layers.{i}.mamba"
     return {
-        **{
-            tuple(f"{ours}.{name}.{kind}" for name in names): Concatenated(f"{module}.{theirs}.{kind}")
-            for names, theirs in ((Mamba1.parts, "in_proj"), (Mamba1.selecting, "x_proj"))
-            for kind in ("weight", "bias")
-        },
+        **joined(f"{module}.in_proj", [f"{ours}.{name}" for name in Mamba1.parts]),
+        **joined(f"{module}.x_proj", [f"{ours}.{name}" for name in Mamba1.selecting]),
         **named(f"{ours}.kernel", f"{module}.conv1d"),
         **named(f"{ours}.dt", f"{module}.dt_proj"),
         **named(f"{ours}.out", f"{module}.out_proj"),

@@ -9,10 +9,9 @@ from edgegen_export.architecture.components.mixer import Mixer
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated
-from edgegen_export.reading.layer_types import chosen
+from edgegen_export.reading.mixers import mixing, sound_width
 from edgegen_export.reading.parts import ACTIVATIONS
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import joined, named
 
 RECURRENT = {"attention": False, "full_attention": False, "mamba": True, "linear_attention": True}
 """Whether layers of a type have a mixer."""
@@ -37,10 +36,7 @@ def with_mixers(read: ConfigReader, config: DecoderConfig, recurrent: Sequence[b
     if not any(recurrent):
         read.ignore(*(f"mamba_{key}" for key in KEYS), "time_step_limit", *_TIME_STEPS)
         return config
-    if all(recurrent):
-        read.problem(f"{key}: at least one layer must have attention")
-    mixer = read_mixer(read, config)
-    return config.each_layer(lambda own: replace(own, attention=None, mixer=mixer), chosen(recurrent))
+    return mixing(read, config, read_mixer(read, config), recurrent, key)
 
 
 def read_mixer(read: ConfigReader, config: DecoderConfig) -> Mamba2:
@@ -65,23 +61,17 @@ def sound_mixer(read: ConfigReader, mixer: Mamba2, *, heads: str, groups: str, w
     """``mixer`` with what was read under these keys, after problems with them are recorded."""
     if read.sound(heads, groups) and mixer.heads % mixer.groups:
         read.problem(f"{groups} = {mixer.groups}: must divide {heads} = {mixer.heads}")
-    if mixer.width < 2 and read.sound(width):
-        read.problem(f"{width} = 1: a convolution over a single token keeps no state; at least 2 expected")
+    mixer = replace(mixer, width=sound_width(read, width))
     read.refuse("time_step_limit", _NO_LIMITS, "limits of time steps are not supported")
     read.ignore(*_TIME_STEPS)  # of the training
-    return replace(mixer, width=max(2, mixer.width))
+    return mixer
 
 
 def mixer_tensors(module: str) -> TensorMap:
     """The tensor map of the mixers, ``module`` the checkpoint's name of one."""
     ours = "layers.{i}.mamba"
     return {
-        **{
-            tuple(f"{ours}.{name}.{kind}" for name in ("z", "x", "b", "c", "dt")): Concatenated(
-                f"{module}.in_proj.{kind}"
-            )
-            for kind in ("weight", "bias")
-        },
+        **joined(f"{module}.in_proj", [f"{ours}.{name}" for name in ("z", "x", "b", "c", "dt")]),
         **named(f"{ours}.kernel", f"{module}.conv1d"),
         **named(f"{ours}.out", f"{module}.out_proj"),
         f"{ours}.dt_offset": f"{module}.dt_bias",

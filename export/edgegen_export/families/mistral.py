@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.components.attention import QueryScale
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -132,15 +132,14 @@ def read_mixtral(read: ConfigReader) -> DecoderConfig:
     return with_experts(read, read_mistral(read), "num_local_experts", normalized=True)
 
 
-def _mixtral_tensors(config: DecoderConfig) -> TensorMap:
-    return {**LLAMA_TENSORS, **expert_tensors(config, "layers.{i}.block_sparse_moe", ("w1", "w3", "w2"))}
-
-
 MIXTRAL = Architecture(
     model_types=("mixtral",),
     classes=("MixtralForCausalLM",),
     read=read_mixtral,
-    tensors=_mixtral_tensors,
+    tensors=lambda config: {
+        **LLAMA_TENSORS,
+        **expert_tensors(config, "layers.{i}.block_sparse_moe", ("w1", "w3", "w2")),
+    },
     defaults={
         **MISTRAL.defaults,
         "sliding_window": None,

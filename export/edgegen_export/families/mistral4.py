@@ -2,6 +2,7 @@
 best groups, with shared ones."""
 
 from dataclasses import replace
+from functools import partial
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
@@ -23,10 +24,6 @@ def read_mistral4(read: ConfigReader) -> DecoderConfig:
     )
 
 
-def tensors(config: DecoderConfig) -> TensorMap:
-    return latent_tensors(config, SHARED_EXPERTS)
-
-
 def stacked_tensors(config: DecoderConfig, _shape: Shape) -> TensorMap:
     """Of a checkpoint whose experts have an axis of their own."""
     return latent_tensors(config, SHARED_EXPERTS, stacked=True)
@@ -36,7 +33,7 @@ MISTRAL4 = Architecture(
     model_types=("mistral4",),
     classes=("Mistral4ForCausalLM",),
     read=read_mistral4,
-    tensors=tensors,
+    tensors=partial(latent_tensors, shared=SHARED_EXPERTS),
     defaults={
         **{key: value for key, value in LATENT_DEFAULTS.items() if key != "rope_theta"},
         "vocab_size": 131072,

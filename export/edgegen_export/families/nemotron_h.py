@@ -19,7 +19,7 @@ from edgegen_export.architecture.tensor_layouts import Scattered
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
 from edgegen_export.reading.experts import by_layer, limit_apart, read_counts, read_groups
 from edgegen_export.reading.parts import ACTIVATIONS
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import named, named_parts
 
 _LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 _KINDS = {
@@ -152,13 +152,12 @@ _TENSORS: TensorMap = {
     "embed.weight": "embeddings.weight",
     "layers.{i}.norm.weight": "layers.{i}.norm.weight",
     **mixer_tensors(_MIXER),
-    **{ours: theirs for x in "qkvo" for ours, theirs in named(f"layers.{{i}}.attn.{x}", f"{_MIXER}.{x}_proj").items()},
+    **named_parts("layers.{i}.attn", _MIXER, {x: f"{x}_proj" for x in "qkvo"}),
     "final_norm.weight": "norm_f.weight",
     "head.weight": "lm_head.weight",
 }
 _MLP: TensorMap = {
-    **named("layers.{i}.mlp.up", f"{_MIXER}.up_proj"),
-    **named("layers.{i}.mlp.down", f"{_MIXER}.down_proj"),
+    **named_parts("layers.{i}.mlp", _MIXER, {x: f"{x}_proj" for x in ("up", "down")}),
 }
 
 
@@ -168,8 +167,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
     experts: TensorMap = {
         "layers.{i}.mlp.router.weight": f"{_MIXER}.gate.weight",
         "layers.{i}.mlp.router.choice_bias": f"{_MIXER}.gate.e_score_correction_bias",
-        **named("layers.{i}.shared.up", f"{_MIXER}.shared_experts.up_proj"),
-        **named("layers.{i}.shared.down", f"{_MIXER}.shared_experts.down_proj"),
+        **named_parts("layers.{i}.shared", f"{_MIXER}.shared_experts", {x: f"{x}_proj" for x in ("up", "down")}),
         **named("layers.{i}.latent_in", f"{_MIXER}.fc1_latent_proj"),
         **named("layers.{i}.latent_out", f"{_MIXER}.fc2_latent_proj"),
         **{

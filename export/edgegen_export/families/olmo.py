@@ -18,9 +18,10 @@ from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_ll
 from edgegen_export.families.qwen3_5 import NET_KINDS, read_net
 from edgegen_export.reading.experts import expert_tensors, with_experts
 from edgegen_export.reading.layer_types import chosen, read_layer_types, read_window, rotating, sliding
+from edgegen_export.reading.mixers import mixing
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.rope import read_rope, rope_key
-from edgegen_export.reading.tensor_names import QK_NORM, named
+from edgegen_export.reading.tensor_names import QK_NORM, named_parts
 
 OLMO_DEFAULTS = {**LLAMA_DEFAULTS, "vocab_size": 50304}
 
@@ -96,19 +97,11 @@ def read_flex_olmo(read: ConfigReader) -> DecoderConfig:
     return replace(read_olmoe(read), block="post_norm")
 
 
-def _olmoe_tensors(config: DecoderConfig) -> TensorMap:
-    return {**LLAMA_TENSORS, **QK_NORM, **expert_tensors(config, "layers.{i}.mlp", _EXPERT)}
-
-
-def _flex_olmo_tensors(config: DecoderConfig) -> TensorMap:
-    return {**OLMO2_TENSORS, **expert_tensors(config, "layers.{i}.mlp", _EXPERT)}
-
-
 OLMOE = Architecture(
     model_types=("olmoe",),
     classes=("OlmoeForCausalLM",),
     read=read_olmoe,
-    tensors=_olmoe_tensors,
+    tensors=lambda config: {**LLAMA_TENSORS, **QK_NORM, **expert_tensors(config, "layers.{i}.mlp", _EXPERT)},
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 50304,
@@ -128,7 +121,7 @@ FLEX_OLMO = Architecture(
     model_types=("flex_olmo",),
     classes=("FlexOlmoForCausalLM",),
     read=read_flex_olmo,
-    tensors=_flex_olmo_tensors,
+    tensors=lambda config: {**OLMO2_TENSORS, **expert_tensors(config, "layers.{i}.mlp", _EXPERT)},
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 100352,
@@ -169,13 +162,12 @@ def read_olmo_hybrid(read: ConfigReader) -> DecoderConfig:
     recurrent = read.per_layer("layer_types", NET_KINDS, layers)
     if recurrent is None:
         recurrent = every(4, False, True, layers) if layers > 3 else [True] * (layers - 1) + [False]
-    if all(recurrent):
-        read.problem("layer_types: at least one layer must have attention")
-    return config.each_layer(lambda own: replace(own, attention=None, mixer=net, block="sequential"), chosen(recurrent))
+    config = mixing(read, config, net, recurrent)
+    return config.each_layer(lambda own: replace(own, block="sequential"), chosen(recurrent))
 
 
 _NET = "layers.{i}.linear_attn"
-_PROJECTIONS = {"q": "q", "k": "k", "v": "v", "z": "g", "dt": "a", "beta": "b", "out": "o"}
+_PROJECTIONS = {x: f"{y}_proj" for x, y in zip(("q", "k", "v", "z", "dt", "beta", "out"), "qkvgabo", strict=True)}
 
 
 def _hybrid_tensors(config: DecoderConfig) -> TensorMap:
@@ -183,11 +175,7 @@ def _hybrid_tensors(config: DecoderConfig) -> TensorMap:
     sizes = (net.keys, net.keys, net.values) if net else (0, 0, 0)
     return {
         **OLMO2_TENSORS,
-        **{
-            key: value
-            for ours, theirs in _PROJECTIONS.items()
-            for key, value in named(f"layers.{{i}}.delta.{ours}", f"{_NET}.{theirs}_proj").items()
-        },
+        **named_parts("layers.{i}.delta", _NET, _PROJECTIONS),
         "layers.{i}.delta.kernel.weight": Joined(f"{_NET}.{{n}}_conv1d.weight", tuple(zip("qkv", sizes, strict=True))),
         "layers.{i}.delta.dt_offset": f"{_NET}.dt_bias",
         "layers.{i}.delta.rate": f"{_NET}.A_log",

@@ -10,7 +10,7 @@ from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.layer_types import read_window, sliding
 from edgegen_export.reading.parts import layer_norm, with_qk_norm, without_gate
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import named, named_parts
 
 
 def read_phi(read: ConfigReader) -> DecoderConfig:
@@ -36,12 +36,9 @@ PHI = Architecture(
     tensors={
         "embed.weight": "embed_tokens.weight",
         **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
-        **named("layers.{i}.attn.q", "layers.{i}.self_attn.q_proj"),
-        **named("layers.{i}.attn.k", "layers.{i}.self_attn.k_proj"),
-        **named("layers.{i}.attn.v", "layers.{i}.self_attn.v_proj"),
+        **named_parts("layers.{i}.attn", "layers.{i}.self_attn", {x: f"{x}_proj" for x in "qkv"}),
         **named("layers.{i}.attn.o", "layers.{i}.self_attn.dense"),
-        **named("layers.{i}.attn.q_norm", "layers.{i}.self_attn.q_layernorm"),
-        **named("layers.{i}.attn.k_norm", "layers.{i}.self_attn.k_layernorm"),
+        **named_parts("layers.{i}.attn", "layers.{i}.self_attn", {f"{x}_norm": f"{x}_layernorm" for x in "qk"}),
         **named("layers.{i}.mlp.up", "layers.{i}.mlp.fc1"),
         **named("layers.{i}.mlp.down", "layers.{i}.mlp.fc2"),
         **named("final_norm", "final_layernorm"),

@@ -12,14 +12,13 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.mamba1 import GatedMemory, Mamba1
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.diffllama import differential, even_heads
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.mamba import mamba1_tensors, read_rank, sound_width
+from edgegen_export.families.mamba import mamba1_tensors, read_mamba1
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import layer_norm
 from edgegen_export.reading.passes import of_layer
-from edgegen_export.reading.tensor_names import joined_qkv, named
+from edgegen_export.reading.tensor_names import joined, joined_qkv, named
 
 
 def read_phi4flash(read: ConfigReader) -> DecoderConfig:
@@ -34,14 +33,7 @@ def read_phi4flash(read: ConfigReader) -> DecoderConfig:
         read.problem(f"num_hidden_layers = {config.num_layers}: a multiple of 4 expected")
     attention = config.attention
     even_heads(read, attention)
-    if config.mlp.activation != "silu":
-        read.problem("hidden_act: recurrent layers are supported with silu only")
-    mamba = Mamba1(
-        inner=read.positive("mamba_expand") * config.hidden_size,
-        state=read.positive("mamba_d_state"),
-        rank=read_rank(read, "mamba_dt_rank"),
-        width=sound_width(read, "mamba_d_conv"),
-    )
+    mamba = read_mamba1(read, config)
     window = _window(read, config.num_layers)
 
     def mixing(i: int, own: Layer) -> Layer:
@@ -71,15 +63,11 @@ def _window(read: ConfigReader, layers: int) -> int | None:
     return window
 
 
-_KINDS = ("weight", "bias")
 _ATTN = "layers.{i}.attn"
 _EVERY: TensorMap = {
     **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
     **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
-    **{
-        tuple(f"layers.{{i}}.mlp.{x}.{kind}" for x in ("gate", "up")): Concatenated(f"layers.{{i}}.mlp.fc1.{kind}")
-        for kind in _KINDS
-    },
+    **joined("layers.{i}.mlp.fc1", ("layers.{i}.mlp.gate", "layers.{i}.mlp.up")),
     **named("layers.{i}.mlp.down", "layers.{i}.mlp.fc2"),
 }
 _MAMBA: TensorMap = mamba1_tensors(_ATTN)

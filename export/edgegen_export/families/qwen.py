@@ -205,15 +205,11 @@ def read_qwen2_moe(read: ConfigReader) -> DecoderConfig:
     return config.each_experts(lambda own: replace(own, shared_width=shared, shared_gated=True))
 
 
-def _qwen2_moe_tensors(config: DecoderConfig) -> TensorMap:
-    return {**BESIDE_MLP, **qwen_mlp_tensors(config, SHARED)}
-
-
 QWEN2_MOE = Architecture(
     model_types=("qwen2_moe",),
     classes=("Qwen2MoeForCausalLM",),
     read=read_qwen2_moe,
-    tensors=_qwen2_moe_tensors,
+    tensors=lambda config: {**BESIDE_MLP, **qwen_mlp_tensors(config, SHARED)},
     defaults={
         **QWEN_DEFAULTS,
         "hidden_size": 2048,

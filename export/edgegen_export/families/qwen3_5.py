@@ -3,6 +3,7 @@ Qwen3-Next: with a mixture of experts in every layer, and one more that every to
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
@@ -11,12 +12,12 @@ from edgegen_export.architecture.components.gated_delta_net import GatedDeltaNet
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
-from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved, Shape
+from edgegen_export.architecture.tensor_layouts import Interleaved, Shape
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import SHARED, qwen_mlp_tensors, read_qwen_experts
 from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
-from edgegen_export.reading.layer_types import chosen
-from edgegen_export.reading.tensor_names import QK_NORM, named
+from edgegen_export.reading.mixers import mixing, sound_width
+from edgegen_export.reading.tensor_names import QK_NORM, fused, joined, named_parts
 
 NET_KINDS = {"linear_attention": True, "full_attention": False}
 """Whether layers of a type have a gated delta net."""
@@ -53,12 +54,9 @@ def read_qwen3_5(read: ConfigReader) -> DecoderConfig:
     interval = read.positive("full_attention_interval")
     if recurrent is None:
         recurrent = tuple((i + 1) % interval != 0 for i in range(config.num_layers))
-    if all(recurrent):
-        read.problem("layer_types: at least one layer must have attention")
     if config.mlp.activation != "silu":
         read.problem("hidden_act: gated delta nets are supported with silu only")
-    net = read_net(read, config)
-    return config.each_layer(lambda own: replace(own, attention=None, mixer=net), chosen(recurrent))
+    return mixing(read, config, read_net(read, config), recurrent)
 
 
 def read_net(read: ConfigReader, config: DecoderConfig) -> GatedDeltaNet:
@@ -66,25 +64,15 @@ def read_net(read: ConfigReader, config: DecoderConfig) -> GatedDeltaNet:
     keys, values = read.count("linear_num_key_heads"), read.count("linear_num_value_heads")
     if read.sound("linear_num_key_heads", "linear_num_value_heads") and values % keys:
         read.problem(f"linear_num_key_heads = {keys}: must divide linear_num_value_heads = {values}")
-    width = read.positive("linear_conv_kernel_dim")
-    if width < 2 and read.sound("linear_conv_kernel_dim"):
-        read.problem(
-            "linear_conv_kernel_dim = 1: a convolution over a single token keeps no state; at least 2 expected"
-        )
+    width = sound_width(read, "linear_conv_kernel_dim")
     key_dim, value_dim = read.positive("linear_key_head_dim"), read.positive("linear_value_head_dim")
-    return GatedDeltaNet(keys, values, key_dim, value_dim, max(2, width), config.norm.eps)
+    return GatedDeltaNet(keys, values, key_dim, value_dim, width, config.norm.eps)
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
-    queries = ("layers.{i}.attn.q", "layers.{i}.attn.gate")
     return {
         **{name: stored for name, stored in LLAMA_TENSORS.items() if ".attn.q." not in name},
-        **{
-            tuple(f"{name}.{kind}" for name in queries): Interleaved(
-                f"layers.{{i}}.self_attn.q_proj.{kind}", config.attention.heads
-            )
-            for kind in ("weight", "bias")
-        },
+        **fused("layers.{i}.self_attn.q_proj", ("layers.{i}.attn.q", "layers.{i}.attn.gate"), config.attention.heads),
         **QK_NORM,
         **net_tensors(),
     }
@@ -95,15 +83,8 @@ def net_tensors() -> TensorMap:
     ours, theirs = "layers.{i}.delta", "layers.{i}.linear_attn"
     projections = {"z": "in_proj_z", "dt": "in_proj_a", "beta": "in_proj_b", "kernel": "conv1d", "out": "out_proj"}
     return {
-        **{
-            tuple(f"{ours}.{name}.{kind}" for name in "qkv"): Concatenated(f"{theirs}.in_proj_qkv.{kind}")
-            for kind in ("weight", "bias")
-        },
-        **{
-            key: value
-            for our, name in projections.items()
-            for key, value in named(f"{ours}.{our}", f"{theirs}.{name}").items()
-        },
+        **joined(f"{theirs}.in_proj_qkv", [f"{ours}.{name}" for name in "qkv"]),
+        **named_parts(ours, theirs, projections),
         f"{ours}.dt_offset": f"{theirs}.dt_bias",
         f"{ours}.rate": f"{theirs}.A_log",
         f"{ours}.norm.weight": f"{theirs}.norm.weight",
@@ -122,11 +103,6 @@ def read_inside_vision(
     inner.ignore("model_type")
     config = read_text(inner.with_defaults(defaults))
     return replace(config, tied_head=read.flag("tie_word_embeddings", config.tied_head))
-
-
-def read_qwen3_5_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Qwen3_5Config``."""
-    return read_inside_vision(read, read_qwen3_5, DEFAULTS)
 
 
 HEADS = (r"mtp\..*",)
@@ -157,15 +133,14 @@ QWEN3_5 = Architecture(
     draft_head=DRAFT_HEAD,
 )
 
-QWEN3_5_WITH_VISION = Architecture(
+QWEN3_5_WITH_VISION = replace(
+    QWEN3_5,
     model_types=("qwen3_5",),
     classes=("Qwen3_5ForConditionalGeneration",),
-    read=read_qwen3_5_with_vision,
-    tensors=tensors,
+    read=partial(read_inside_vision, read_text=read_qwen3_5, defaults=DEFAULTS),
+    defaults={},
     prefixes=VISION_PREFIXES,
     ignored=VISION_IGNORED,
-    heads=HEADS,
-    draft_head=DRAFT_HEAD,
 )
 
 
@@ -190,11 +165,6 @@ def stacked_tensors(config: DecoderConfig, _: Shape) -> TensorMap:
 
 def _beside_experts(config: DecoderConfig) -> TensorMap:
     return {ours: theirs for ours, theirs in tensors(config).items() if ".mlp." not in str(ours)}
-
-
-def read_qwen3_5_moe_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Qwen3_5MoeConfig``."""
-    return read_inside_vision(read, read_qwen3_5_moe, QWEN3_5_MOE.defaults)
 
 
 QWEN3_5_MOE = Architecture(
@@ -222,11 +192,10 @@ QWEN3_5_MOE_WITH_VISION = replace(
     QWEN3_5_MOE,
     model_types=("qwen3_5_moe",),
     classes=("Qwen3_5MoeForConditionalGeneration",),
-    read=read_qwen3_5_moe_with_vision,
+    read=partial(read_inside_vision, read_text=read_qwen3_5_moe, defaults=QWEN3_5_MOE.defaults),
     defaults={},
     prefixes=VISION_PREFIXES,
     ignored=VISION_IGNORED,
-    draft_head=DRAFT_HEAD,
 )
 
 

@@ -11,7 +11,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import WithAxes
 from edgegen_export.families.mamba2 import ANY_LENGTH
 from edgegen_export.reading.parts import ACTIVATIONS
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import named, named_parts
 
 _RANKS = ("decay", "a", "v", "gate")
 _ACTIVATIONS: dict[str, Activation] = {"sqrelu": "relu2", **ACTIVATIONS}
@@ -78,11 +78,7 @@ _TENSORS: TensorMap = {
     **{f"{_TIME}.{part}.weight": f"{_THEIRS}.{part}_proj.weight" for part in "rkv"},
     f"{_TIME}.out.weight": f"{_THEIRS}.o_proj.weight",
     **{f"{_TIME}.{part}_in.weight": f"{_THEIRS}.{name}_lora.lora.0.weight" for part, name in _LOW.items()},
-    **{
-        ours: theirs
-        for part, name in _LOW.items()
-        for ours, theirs in named(f"{_TIME}.{part}", f"{_THEIRS}.{name}_lora.lora.2").items()
-    },
+    **named_parts(_TIME, _THEIRS, {part: f"{name}_lora.lora.2" for part, name in _LOW.items()}),
     **{f"{_TIME}.shift_{part}": WithAxes(f"{_THEIRS}.x_{name}", before=2, after=0) for part, name in _SHIFTS.items()},
     f"{_TIME}.key_scale": f"{_THEIRS}.k_k",
     f"{_TIME}.key_rate": f"{_THEIRS}.k_a",

@@ -6,7 +6,7 @@ Positions in several dimensions are one where there is only text.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -24,42 +24,15 @@ INNER_KEYS = ("text_config", "llm_config", "language_config")
 OUTER_PREFIXES = ("", "language_model.", "model.language_model.", "model.text_model.", "text_model.")
 """Before the names of the language model's tensors; none in the first format of Qwen2-VL."""
 
-TOWERS = (
-    *(
-        "acoustic_tokenizer_encoder",
-        "aligner",
-        "audio",
-        "audio_model",
-        "audio_tower",
-        "audio_encoder",
-        "audio_tokenizer",
-        "connector",
-        "embed_audio",
-    ),
-    *("embed_vision", "encoder", "high_res_vision_alpha", "high_res_vision_model", "high_res_vision_neck"),
-    *("generation_aligner", "generation_embeddings", "generation_head", "high_res_vision_proj", "image_newline"),
-    *(
-        "image_tower",
-        "language_projection",
-        "merger",
-        "mlp_AR",
-        "mm_projector",
-        "multi_modal_projector",
-        "perceiver_resampler",
-    ),
-    *("projector", "qformer", "query_tokens", "resampler", "semantic_tokenizer_encoder", "video_tower"),
-    *(
-        "vision_embed_tokens",
-        "vision_encoder",
-        "vision_model",
-        "vision_projection",
-        "vision_projector",
-        "vision_tokenizer",
-        "vision_tower",
-        "visual",
-    ),
-    *("layerwise_projectors", "spatial_projectors", "visual_embeddings_table", "vqmodel"),
-)
+TOWERS = """
+    acoustic_tokenizer_encoder aligner audio audio_model audio_tower audio_encoder audio_tokenizer connector embed_audio
+    embed_vision encoder high_res_vision_alpha high_res_vision_model high_res_vision_neck generation_aligner
+    generation_embeddings generation_head high_res_vision_proj image_newline image_tower language_projection merger
+    mlp_AR mm_projector multi_modal_projector perceiver_resampler projector qformer query_tokens resampler
+    semantic_tokenizer_encoder video_tower vision_embed_tokens vision_encoder vision_model vision_projection
+    vision_projector vision_tokenizer vision_tower visual layerwise_projectors spatial_projectors
+    visual_embeddings_table vqmodel
+""".split()
 """Names of towers, and of the modules that lead from them to the language model."""
 
 LEFT_OUT = (rf"(model\.)?({'|'.join(map(re.escape, TOWERS))})(\..*)?",)
@@ -130,7 +103,9 @@ def _inside(
     model = models[said]
     return replace(
         outer,
-        read=_FlatText(model) if flat and key is None else _InnerText(model, said, key or INNER_KEYS[0], tied),
+        read=partial(_read_flat, model=model)
+        if flat and key is None
+        else partial(_read_inner, model=model, model_type=said, key=key or INNER_KEYS[0], tied=tied),
         tensors=model.tensors,
         prefixes=tuple(dict.fromkeys(before + prefix for before in OUTER_PREFIXES for prefix in model.prefixes)),
         ignored=(*model.ignored, *LEFT_OUT),
@@ -142,38 +117,27 @@ def _inside(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _InnerText:
-    """Reads the config of ``model``, which is called ``model_type``, under ``key``."""
-
-    model: Architecture
-    model_type: str
-    key: str
-    tied: bool | None
-
-    def __call__(self, read: ConfigReader) -> DecoderConfig:
-        inner = read.inner(self.key, {**self.model.defaults, "model_type": self.model_type})
-        if inner is None:
-            read.problem(f"{self.key}: missing, so the language model is unknown")
-            inner = ConfigReader({}, self.model.defaults)
-        config = self.model.read(inner.with_aliases(self.model.aliases))
-        _ignore_towers(read)
-        stated = read.optional("tie_word_embeddings", bool)
-        if stated is None and "tie_word_embeddings" not in inner.names():
-            stated = self.tied
-        return config if stated is None else replace(config, tied_head=stated)
+def _read_inner(
+    read: ConfigReader, *, model: Architecture, model_type: str, key: str, tied: bool | None
+) -> DecoderConfig:
+    """The config of ``model``, which is called ``model_type``, under ``key``."""
+    inner = read.inner(key, {**model.defaults, "model_type": model_type})
+    if inner is None:
+        read.problem(f"{key}: missing, so the language model is unknown")
+        inner = ConfigReader({}, model.defaults)
+    config = model.read(inner.with_aliases(model.aliases))
+    _ignore_towers(read)
+    stated = read.optional("tie_word_embeddings", bool)
+    if stated is None and "tie_word_embeddings" not in inner.names():
+        stated = tied
+    return config if stated is None else replace(config, tied_head=stated)
 
 
-@dataclass(frozen=True, slots=True)
-class _FlatText:
-    """Reads the config of ``model`` from among the keys of the towers."""
-
-    model: Architecture
-
-    def __call__(self, read: ConfigReader) -> DecoderConfig:
-        config = self.model.read(read.with_defaults(self.model.defaults))
-        _ignore_towers(read)
-        return config
+def _read_flat(read: ConfigReader, *, model: Architecture) -> DecoderConfig:
+    """The config of ``model`` from among the keys of the towers."""
+    config = model.read(read.with_defaults(model.defaults))
+    _ignore_towers(read)
+    return config
 
 
 def _ignore_towers(read: ConfigReader) -> None:

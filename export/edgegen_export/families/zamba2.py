@@ -16,12 +16,11 @@ from edgegen_export.architecture.components.shared_block import (
 )
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.passes import of_layer
 from edgegen_export.reading.rope import contexts, read_rope
-from edgegen_export.reading.tensor_names import named
+from edgegen_export.reading.tensor_names import joined, named
 
 _KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
 _HYBRID = [*range(6, 43, 6), 47, 51]
@@ -99,12 +98,7 @@ _SHARED: TensorMap = {
     **{f"layers.{{i}}.attn.{x}.weight": f"layers.{{i}}.self_attn.{x}_proj.weight" for x in "qkvo"},
     "layers.{i}.attn_norm.weight": "layers.{i}.input_layernorm.weight",
     "layers.{i}.mlp_norm.weight": "layers.{i}.pre_ff_layernorm.weight",
-    **{
-        tuple(f"layers.{{i}}.mlp.{x}.{kind}" for x in ("gate", "up")): Concatenated(
-            f"layers.{{i}}.feed_forward.gate_up_proj.{kind}"
-        )
-        for kind in ("weight", "bias")
-    },
+    **joined("layers.{i}.feed_forward.gate_up_proj", ("layers.{i}.mlp.gate", "layers.{i}.mlp.up")),
     **named("layers.{i}.mlp.down", "layers.{i}.feed_forward.down_proj"),
 }
 

@@ -1,6 +1,13 @@
 """Fragments of tensor maps."""
 
+from collections.abc import Mapping, Sequence
+
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
+
+GATED = {x: f"{x}_proj" for x in ("gate", "up", "down")}
+"""What the matrices of a gated MLP are mostly called."""
+
+_QKV = tuple(f"layers.{{i}}.attn.{x}" for x in "qkv")
 
 QK_NORM = {f"layers.{{i}}.attn.{x}_norm.weight": f"layers.{{i}}.self_attn.{x}_norm.weight" for x in "qk"}
 
@@ -21,17 +28,26 @@ def named(ours: str, theirs: str) -> dict[str | tuple[str, ...], str]:
     return {f"{ours}.{x}": f"{theirs}.{x}" for x in ("weight", "bias")}
 
 
+def named_parts(ours: str, theirs: str, parts: Mapping[str, str]) -> dict[str | tuple[str, ...], str]:
+    """The tensor map of the weights and biases of several modules in one, by what each is called here and there."""
+    return {x: y for part, name in parts.items() for x, y in named(f"{ours}.{part}", f"{theirs}.{name}").items()}
+
+
+def joined(theirs: str, ours: Sequence[str]) -> dict[str | tuple[str, ...], Concatenated]:
+    """The tensor map of a module, weight and bias, that has all rows of one of ``ours`` before all of the next."""
+    return {tuple(f"{name}.{x}" for name in ours): Concatenated(f"{theirs}.{x}") for x in ("weight", "bias")}
+
+
 def joined_qkv(theirs: str) -> dict[str | tuple[str, ...], Concatenated]:
     """The tensor map of a QKV module, weight and bias, with all queries before all keys and all values."""
-    return {
-        tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Concatenated(f"{theirs}.{kind}")
-        for kind in ("weight", "bias")
-    }
+    return joined(theirs, _QKV)
+
+
+def fused(theirs: str, ours: Sequence[str], groups: int) -> dict[str | tuple[str, ...], Interleaved]:
+    """The tensor map of a module, weight and bias, that has rows of all of ``ours`` in each of so many groups."""
+    return {tuple(f"{name}.{x}" for name in ours): Interleaved(f"{theirs}.{x}", groups) for x in ("weight", "bias")}
 
 
 def fused_qkv(theirs: str, groups: int) -> dict[str | tuple[str, ...], Interleaved]:
     """The tensor map of a fused QKV module, weight and bias, one group per key head."""
-    return {
-        tuple(f"layers.{{i}}.attn.{x}.{kind}" for x in "qkv"): Interleaved(f"{theirs}.{kind}", groups)
-        for kind in ("weight", "bias")
-    }
+    return fused(theirs, _QKV, groups)
