@@ -135,22 +135,23 @@ class ResponseWriter(Protocol):
     """Writes one response: ``body``, or the events of ``begin``, of every ``chunk``, and of ``end`` or ``failed``."""
 
     def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
-        """Work out what the answer needs beside what is generated; runs in a thread."""
-        ...
+        """Work out what the answer needs beside what is generated; runs in a thread. A conversation is tokenized when
+        it is submitted."""
 
-    def begin(self, facts: PromptInfo) -> Iterable[Event]: ...
+    def begin(self, facts: PromptInfo) -> Iterable[Event]:
+        return []
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> Iterable[Event]:
         """The events of a piece of an answer to the prompt of that number."""
-        ...
+        return []
 
     def end(self, results: Sequence[GenerationResult]) -> Iterable[Event]:
         """``results``: of each prompt; none if nothing was generated."""
-        ...
+        return []
 
     def failed(self, error: ApiError) -> Iterable[Event]:
         """The last events of a stream that cannot go on."""
-        ...
+        return [Event.of(error.body)]
 
     def body(self, results: Sequence[GenerationResult]) -> Any: ...
 
@@ -164,25 +165,19 @@ class ProgressWriter(Protocol):
         ...
 
 
-class Wire(Protocol):
-    """The API of one path."""
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """The API of one path.
 
-    @property
-    def url(self) -> str: ...
+    Attributes:
+        read: checks a body; runs in a thread, before any model is looked at, and raises an :class:`ApiError` where a
+            parameter is unknown, not supported, of another type or beyond its limit.
+        writer: of the response of the model of this name.
+        error_body: of a response that is an error.
+    """
 
-    @property
-    def stream_format(self) -> StreamFormat: ...
-
-    def read(self, body: Mapping[str, Any]) -> WireRequest:
-        """Check a body; runs in a thread, before any model is looked at.
-
-        Raises:
-            ApiError: a parameter is unknown, not supported, of another type or beyond its limit.
-        """
-        ...
-
-    def writer(self, model: str, asked: WireRequest) -> ResponseWriter: ...
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        """The body of a response that is an error."""
-        ...
+    url: str
+    read: Callable[[Mapping[str, Any]], WireRequest]
+    writer: Callable[[str, WireRequest], ResponseWriter]
+    error_body: Callable[[ApiError], dict[str, Any]] = lambda error: error.body
+    stream_format: StreamFormat = SERVER_SENT

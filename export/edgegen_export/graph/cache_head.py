@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from edgegen.bundle.manifest import GraphContract, KVSpec, SharedLayer
+from edgegen.bundle.manifest import GraphContract, KVLayer, KVSpec, SharedLayer
 from edgegen_export.architecture.components.draft_input import AssistantInput
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.graph.attention import kv_scale_names
@@ -15,6 +15,7 @@ from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, 
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.decoder import HIDDEN_STATES, step_inputs
 from edgegen_export.graph.draft_head import CUT_HEAD, HIDDEN_INPUT, MODULE
+from edgegen_export.graph.kept_state import cache_names
 from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.matrices import rows
 from edgegen_export.graph.parameters import Parameters
@@ -79,22 +80,13 @@ def cache_read(config: DecoderConfig, model: KVSpec) -> tuple[KVSpec, tuple[int,
     first, shared = dict[int, int](), list[SharedLayer]()
     layers = [kept[source] for source in dict.fromkeys(read_layers(config))]
     for layer, source in enumerate(read_layers(config)):
-        past, present = f"past_key_values.{layer}", f"present.{layer}"
-        names = (f"{past}.key", f"{past}.value", f"{present}.key", f"{present}.value")
         if source in first:
-            shared.append(SharedLayer(layer, first[source], *names))
+            shared.append(SharedLayer(layer, first[source], *cache_names(layer)))
             continue
         at = len(first)
-        first[source] = layer
-        past_key, past_value, present_key, present_value = names
-        layers[at] = replace(
-            layers[at],
-            layer=layer,
-            past_key=past_key,
-            past_value=past_value,
-            present_key=present_key,
-            present_value=present_value,
-        )
+        first[source], own = layer, layers[at]
+        names = cache_names(layer)
+        layers[at] = KVLayer(own.cache_class, own.kv_heads, own.head_dim, *names, layer=layer, latent=own.latent)
     used = {one.cache_class for one in layers}
     classes = {name: one for name, one in model.classes.items() if name in used}
     return replace(model, classes=classes, layers=tuple(layers), shared=tuple(shared), fixed=()), tuple(first)

@@ -21,7 +21,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.graph.blocks import decoder_block, embedding, final_hidden, head, projected
 from edgegen_export.graph.builder import GraphBuilder, Value
-from edgegen_export.graph.kept_state import past_name
+from edgegen_export.graph.kept_state import cache_names, past_name
 from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.parameters import Parameters
 from edgegen_export.graph.per_layer import of_layers, per_layer_inputs, table_rows
@@ -50,28 +50,18 @@ def kv_spec(config: DecoderConfig) -> KVSpec:
         },
         layers=tuple(
             KVLayer(
-                cache_class=name,
-                kv_heads=attentions[i].kv_heads,
-                head_dim=attentions[i].head_dim,
-                past_key=f"past_key_values.{i}.key",
-                past_value=f"past_key_values.{i}.value",
-                present_key=f"present.{i}.key",
-                present_value=f"present.{i}.value",
+                name,
+                attentions[i].kv_heads,
+                attentions[i].head_dim,
+                *cache_names(i),
                 layer=i if len(names) < config.num_layers or config.sources else None,
                 latent=attentions[i].latent,
             )
             for i, name in names.items()
         ),
         shared=tuple(
-            SharedLayer(
-                layer=i,
-                source=source,
-                past_key=f"past_key_values.{name}.key",
-                past_value=f"past_key_values.{name}.value",
-                present_key=f"present.{name}.key",
-                present_value=f"present.{name}.value",
-            )
-            for i, source, name in ((i, source, f"{i}.of_{source}" if i in names else i) for i, source in read.items())
+            SharedLayer(i, source, *cache_names(f"{i}.of_{source}" if i in names else i))
+            for i, source in read.items()
             if source is not None
         ),
         fixed=tuple(

@@ -16,6 +16,12 @@ def kv_layers(kv: KVSpec, layer: int) -> list[KVLayer]:
     return found
 
 
+def cache_names(layer: int | str) -> tuple[str, str, str, str]:
+    """The inputs and the outputs of a layer's keys and values: past key and value, present key and value."""
+    past, present = f"past_key_values.{layer}", f"present.{layer}"
+    return f"{past}.key", f"{past}.value", f"{present}.key", f"{present}.value"
+
+
 def past_name(name: str, layer: int) -> str:
     """The input of a layer's fixed state."""
     return f"past_{name}.{layer}"

@@ -306,11 +306,7 @@ class StoredParameters:
         scales = np.ones((rows, blocks), np.float32)
         zeros = None if prepared is None or prepared.zeros is None else packed_zeros(prepared.zeros, form.bits)
 
-        def stored(part: tuple[int, int, NDArray[np.float32]]) -> NDArray[np.uint8]:
-            start, stop, slab = part
-            self._check(source, slab)
-            if self._not_finite:
-                return np.empty(0, np.uint8)  # the output is discarded; go on to name the other tensors
+        def rounded_slab(start: int, stop: int, slab: NDArray[np.float32]) -> NDArray[np.uint8]:
             if prepared is None:
                 rounded = rounding(slab, form.bits, form.block_size)
                 codes, scales[start:stop] = rounded.codes, rounded.scales
@@ -318,9 +314,7 @@ class StoredParameters:
                 codes, scales[start:stop] = prepared.codes[start:stop], prepared.scales[start:stop]
             return packed(codes, form.bits)
 
-        for codes in in_threads(stored, source.slabs(_SLAB)):
-            self._sink.append(codes)
-        self._on_tensor(rows * columns)
+        self._append_slabs(source, rounded_slab)
         return BlockMatrix(
             codes=_tensor(name, "uint8", (rows, blocks, size), offset),
             table=_tensor(name + ".table", "uint8", (rows, blocks * size), offset),
@@ -338,11 +332,7 @@ class StoredParameters:
         offset = self._sink.begin(rows * columns // IN_A_BYTE)
         scales = np.zeros(rows, np.float32)
 
-        def stored(part: tuple[int, int, NDArray[np.float32]]) -> NDArray[np.uint8]:
-            start, stop, slab = part
-            self._check(source, slab)
-            if self._not_finite:
-                return np.empty(0, np.uint8)  # the output is discarded; go on to name the other tensors
+        def rounded_slab(start: int, stop: int, slab: NDArray[np.float32]) -> NDArray[np.uint8]:
             found = ternary_rows(slab)
             if found is None:
                 names = ", ".join(source.names[:3])
@@ -350,14 +340,26 @@ class StoredParameters:
             codes, scales[start:stop] = found
             return codes
 
-        for codes in in_threads(stored, source.slabs(_SLAB)):
-            self._sink.append(codes)
-        self._on_tensor(rows * columns)
+        self._append_slabs(source, rounded_slab)
         codes = _tensor(name, "uint8", (rows, columns // IN_A_BYTE), offset)
         of_rows = self._append(f"{name}.scales", scales)
         self._matrix_weights += rows * columns
         self._matrix_bytes += codes.length + of_rows.length
         return TernaryMatrix(codes, of_rows, rows)
+
+    def _append_slabs(
+        self, source: LazyTensor, codes_of: Callable[[int, int, NDArray[np.float32]], NDArray[np.uint8]]
+    ) -> None:
+        """Append what ``codes_of`` makes of the rows ``start:stop`` of each slab, in several threads."""
+
+        def checked(part: tuple[int, int, NDArray[np.float32]]) -> NDArray[np.uint8]:
+            self._check(source, part[2])
+            # The output is discarded where a number is not finite; go on to name the other tensors.
+            return np.empty(0, np.uint8) if self._not_finite else codes_of(*part)
+
+        for codes in in_threads(checked, source.slabs(_SLAB)):
+            self._sink.append(codes)
+        self._on_tensor(math.prod(source.shape))
 
     def _append(self, name: str, array: NDArray[Any]) -> Tensor:
         offset = self._sink.begin(array.nbytes)
@@ -496,20 +498,7 @@ def _per_expert(matrix: Matrix, count: int) -> Matrix:
     def per_expert(tensor: Tensor) -> Tensor:
         return replace(tensor, shape=(count, tensor.shape[0] // count, *tensor.shape[1:]))
 
-    rows = matrix.rows // count
-    match matrix:
-        case FloatMatrix(weight):
-            return replace(matrix, weight=per_expert(weight), rows=rows)
-        case BlockMatrix(codes, table, scales, zeros):
-            zeros = per_expert(zeros) if zeros else None
-            return replace(
-                matrix,
-                codes=per_expert(codes),
-                table=per_expert(table),
-                scales=per_expert(scales),
-                zeros=zeros,
-                rows=rows,
-            )
+    return _of_fewer_rows(matrix, matrix.rows // count, per_expert)
 
 
 def _single(matrix: Matrix, number: int, count: int) -> Matrix:
@@ -521,14 +510,17 @@ def _single(matrix: Matrix, number: int, count: int) -> Matrix:
         place = tensor.offset + number * length
         return Tensor(f"{tensor.name}.{number}", tensor.dtype, (rows, *tensor.shape[1:]), place, length)
 
-    rows = matrix.rows // count
+    return _of_fewer_rows(matrix, matrix.rows // count, single)
+
+
+def _of_fewer_rows(matrix: Matrix, rows: int, part: Callable[[Tensor], Tensor]) -> Matrix:
+    """``matrix`` made of a ``part`` of each of its tensors."""
     match matrix:
         case FloatMatrix(weight):
-            return replace(matrix, weight=single(weight), rows=rows)
+            return replace(matrix, weight=part(weight), rows=rows)
         case BlockMatrix(codes, table, scales, zeros):
-            zeros = single(zeros) if zeros else None
-            parts = {"codes": single(codes), "table": single(table), "scales": single(scales)}
-            return replace(matrix, **parts, zeros=zeros, rows=rows)
+            parts = {"codes": part(codes), "table": part(table), "scales": part(scales)}
+            return replace(matrix, **parts, zeros=part(zeros) if zeros else None, rows=rows)
 
 
 def _nbytes(matrix: Matrix) -> int:
