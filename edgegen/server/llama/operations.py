@@ -2,8 +2,7 @@
 
 from edgegen.server.llama.routes import LORA_ADAPTERS, RERANK, SLOTS
 from edgegen.server.llama.schema import APPLY_TEMPLATE, COMPLETION, COMPLETIONS, COMPONENTS, EMBEDDING, INFILL
-from edgegen.server.openai.operations import GENERATION_ERRORS
-from edgegen.server.wire.operation import JSON, SSE, Operation, event
+from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event, posting
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,
@@ -89,21 +88,17 @@ def operations() -> list[Operation]:
             )
             for path, name, summary in completions
         ),
-        Operation(
-            "post",
+        posting(
             APPLY_TEMPLATE,
             "The prompt that the chat template makes of messages.",
-            {JSON: object_of({"prompt": STRING})},
-            body=ref("ApplyTemplateRequest"),
-            errors=GENERATION_ERRORS,
+            "ApplyTemplateRequest",
+            object_of({"prompt": STRING}),
         ),
-        Operation(
-            "post",
+        posting(
             EMBEDDING,
             "Embeddings of texts or token ids, as llama-server has them.",
-            {JSON: ref("LlamaEmbeddings")},
-            body=ref("LlamaEmbeddingRequest"),
-            errors=GENERATION_ERRORS,
+            "LlamaEmbeddingRequest",
+            ref("LlamaEmbeddings"),
         ),
         Operation("get", SLOTS, "The slots of the default model.", {JSON: ref("LlamaSlots")}, errors=(400,)),
         Operation(

@@ -2,8 +2,7 @@
 
 from edgegen.server.http.error_format import COUNT_TOKENS, MESSAGES
 from edgegen.server.messages.schema import COMPONENTS
-from edgegen.server.openai.operations import GENERATION_ERRORS
-from edgegen.server.wire.operation import JSON, SSE, Operation, event
+from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event, posting
 from edgegen.strict_json.schema import (
     ANYTHING,
     COUNT,
@@ -63,13 +62,11 @@ def operations() -> list[Operation]:
             error=ref("MessageError"),
             headers={"Edgegen-Dropped-Messages": "How many of the oldest messages did not fit the context."},
         ),
-        Operation(
-            "post",
+        posting(
             COUNT_TOKENS,
             "How many tokens a prompt has.",
-            {JSON: ref("TokenCount")},
-            body=ref("CountTokensRequest"),
-            errors=GENERATION_ERRORS,
+            "CountTokensRequest",
+            ref("TokenCount"),
             error=ref("MessageError"),
         ),
     ]

@@ -2,8 +2,7 @@
 
 from edgegen.server.ollama.model_routes import REFUSED
 from edgegen.server.ollama.schema import CHAT, COMPONENTS, DELETE, EMBED, EMBEDDINGS, GENERATE, OLLAMA, PULL, SHOW
-from edgegen.server.openai.operations import GENERATION_ERRORS
-from edgegen.server.wire.operation import JSON, LINES, Operation
+from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, LINES, Operation, posting
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,
@@ -104,15 +103,7 @@ def operations() -> list[Operation]:
             headers=_DROPPED,
         ),
         *(
-            Operation(
-                "post",
-                path,
-                summary,
-                {JSON: ref(f"Ollama{name}Answer")},
-                body=ref(f"Ollama{name}Request"),
-                errors=GENERATION_ERRORS,
-                error=error,
-            )
+            posting(path, summary, f"Ollama{name}Request", ref(f"Ollama{name}Answer"), error=error)
             for path, name, summary in (
                 (EMBED, "Embed", "Embeddings of texts, as ollama has them."),
                 (EMBEDDINGS, "Embeddings", "The embedding of a text, as ollama's older API has it."),
@@ -127,14 +118,13 @@ def operations() -> list[Operation]:
             {JSON: object_of({"version": STRING})},
             error=error,
         ),
-        Operation(
-            "post",
+        posting(
             SHOW,
             "What a model is and can do.",
-            {JSON: ref("OllamaShown")},
-            body=ref("OllamaShowRequest"),
-            errors=(400, 404, 408, 413, 500),
-            error=error,
+            "OllamaShowRequest",
+            ref("OllamaShown"),
+            (400, 404, 408, 413, 500),
+            error,
         ),
         Operation(
             "post",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from edgegen.openai.schema import CHAT, COMPLETION
 from edgegen.server.openai.schema import COMPONENTS
-from edgegen.server.wire.operation import JSON, SSE, Operation, event
+from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event
 from edgegen.strict_json.schema import (
     COUNT,
     INTEGER,
@@ -21,10 +21,6 @@ from edgegen.strict_json.schema import (
     object_of,
     ref,
 )
-
-GENERATION_ERRORS = (400, 404, 408, 413, 500, 503)
-"""Statuses of errors of an API that generates text."""
-
 
 _PROGRESS = {
     "prompt_progress": described(ref("LlamaPromptProgress"), "llama-server's, where return_progress asks for it.")

@@ -1,8 +1,7 @@
 """OpenAI's responses, as the OpenAPI document describes them."""
 
-from edgegen.server.openai.operations import GENERATION_ERRORS
 from edgegen.server.responses.schema import COMPONENTS, RESPONSES
-from edgegen.server.wire.operation import JSON, SSE, Operation, event
+from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,

@@ -3,7 +3,7 @@
 from edgegen.options.table import EFFORTS
 from edgegen.server.page import MOST_RENDERED_TEXTS
 from edgegen.server.routes.information import DETOKENIZE, TOKENIZE
-from edgegen.server.wire.operation import HTML, JSON, TEXT, Operation
+from edgegen.server.wire.operation import HTML, JSON, TEXT, Operation, posting
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,
@@ -22,6 +22,9 @@ from edgegen.strict_json.schema import (
     object_of,
     ref,
 )
+
+_READ_ERRORS = (400, 404, 408, 413, 503)
+"""Statuses of errors where a text or its tokens are read."""
 
 
 def components() -> dict[str, Schema]:
@@ -111,22 +114,8 @@ def operations() -> list[Operation]:
             errors=(400, 404, 500),
             parameters=(in_query,),
         ),
-        Operation(
-            "post",
-            "/tokenize",
-            "The token ids of a text.",
-            {JSON: ref("Tokens")},
-            body=ref("TokenizeRequest"),
-            errors=(400, 404, 408, 413, 503),
-        ),
-        Operation(
-            "post",
-            "/detokenize",
-            "The text of token ids.",
-            {JSON: ref("Text")},
-            body=ref("DetokenizeRequest"),
-            errors=(400, 404, 408, 413, 503),
-        ),
+        posting("/tokenize", "The token ids of a text.", "TokenizeRequest", ref("Tokens"), _READ_ERRORS),
+        posting("/detokenize", "The text of token ids.", "DetokenizeRequest", ref("Text"), _READ_ERRORS),
         Operation("get", "/metrics", "Metrics for Prometheus.", {TEXT: STRING}),
         *(
             Operation("get", path, "Whether the server answers.", {JSON: object_of({"status": const("ok")})}, open=True)
@@ -140,12 +129,7 @@ def operations() -> list[Operation]:
             {HTML: STRING, TEXT: STRING},
             open=True,
         ),
-        Operation(
-            "post",
-            "/render",
-            "Markdown as safe HTML, for the web page.",
-            {JSON: ref("Rendered")},
-            body=ref("RenderRequest"),
-            errors=(400, 413, 415),
+        posting(
+            "/render", "Markdown as safe HTML, for the web page.", "RenderRequest", ref("Rendered"), (400, 413, 415)
         ),
     ]

@@ -4,7 +4,7 @@ from edgegen.server.models.pull_order import SCHEMES
 from edgegen.server.routes import model_routes
 from edgegen.server.routes.catalogue_routes import CATALOGUE
 from edgegen.server.wire import embeddings
-from edgegen.server.wire.operation import JSON, Operation
+from edgegen.server.wire.operation import JSON, Operation, posting
 from edgegen.strict_json.schema import (
     BOOLEAN,
     COUNT,
@@ -97,14 +97,7 @@ def components() -> dict[str, Schema]:
 def operations() -> list[Operation]:
     return [
         *(
-            Operation(
-                "post",
-                path,
-                "Embeddings of texts or token ids.",
-                {JSON: ref("EmbeddingList")},
-                body=ref("EmbeddingsRequest"),
-                errors=(400, 404, 408, 413, 500, 503),
-            )
+            posting(path, "Embeddings of texts or token ids.", "EmbeddingsRequest", ref("EmbeddingList"))
             for path in ("/v1/embeddings", "/embeddings")
         ),
         Operation("get", "/models", "Which models are loaded, and the memory they take.", {JSON: ref("ModelStates")}),
@@ -114,20 +107,12 @@ def operations() -> list[Operation]:
             "The models that can be pulled by name; none, where the server pulls no models.",
             {JSON: ref("Catalogue")},
         ),
-        Operation(
-            "post",
-            "/models/load",
-            "Loads a model before it is needed.",
-            {JSON: ref("ModelDone")},
-            body=ref("ModelRequest"),
-            errors=(400, 404, 408, 413, 500, 503),
-        ),
-        Operation(
-            "post",
+        posting("/models/load", "Loads a model before it is needed.", "ModelRequest", ref("ModelDone")),
+        posting(
             "/models/unload",
             "Gives the memory of a model back.",
-            {JSON: ref("ModelDone")},
-            body=ref("ModelRequest"),
-            errors=(400, 404, 408, 409, 413),
+            "ModelRequest",
+            ref("ModelDone"),
+            (400, 404, 408, 409, 413),
         ),
     ]

@@ -11,6 +11,10 @@ LINES = "application/x-ndjson"
 """A line of JSON for each piece of a stream."""
 
 
+GENERATION_ERRORS = (400, 404, 408, 413, 500, 503)
+"""Statuses of errors of an API that generates text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """
@@ -42,6 +46,18 @@ class Operation:
         """Name that client generators use."""
         words = self.path.replace("{", "").replace("}", "").replace(".", "_").strip("/").split("/")
         return "_".join([self.method, *filter(None, words)])
+
+
+def posting(
+    path: str,
+    summary: str,
+    body: str,
+    answer: Schema,
+    errors: Sequence[int] = GENERATION_ERRORS,
+    error: Schema | None = None,
+) -> Operation:
+    """A POST of ``body``, one of the components, which is answered in JSON; ``error``: where it is not OpenAI's."""
+    return Operation("post", path, summary, {JSON: answer}, body=ref(body), errors=errors, error=error or ref("Error"))
 
 
 def event(data: str, schema: Schema | None = None) -> dict[str, Any]:
