@@ -21,17 +21,17 @@ from edgegen.server.http.request_log import RequestLog
 from edgegen.server.llama.api import LLAMA_WIRES
 from edgegen.server.llama.embedding import LlamaEmbedding
 from edgegen.server.llama.routes import LlamaRoutes
-from edgegen.server.messages.api import Messages, MessageTokens
+from edgegen.server.messages.api import COUNT_WIRE, MESSAGE_WIRE
 from edgegen.server.models.pulls import Pulls
 from edgegen.server.models.served_models import ModelSource, ServedModels
 from edgegen.server.ollama.api import OLLAMA_WIRES
 from edgegen.server.ollama.embed import OllamaEmbed, OllamaEmbeddings
 from edgegen.server.ollama.model_routes import OllamaRoutes
-from edgegen.server.openai.chat_completions import ChatCompletions
-from edgegen.server.openai.completions import Completions
+from edgegen.server.openai.chat_completions import CHAT_WIRE
+from edgegen.server.openai.completions import COMPLETION_WIRE
 from edgegen.server.openapi import openapi_route
 from edgegen.server.page import page_routes
-from edgegen.server.responses.api import Responses
+from edgegen.server.responses.api import RESPONSES_WIRE
 from edgegen.server.routes.catalogue_routes import CatalogueRoutes
 from edgegen.server.routes.information import Information
 from edgegen.server.routes.model_routes import ModelRoutes
@@ -40,17 +40,17 @@ from edgegen.server.wire.endpoint import GenerationEndpoint
 from edgegen.server.wire.wire import Wire
 
 WIRES: Sequence[Wire] = (
-    ChatCompletions(),
-    Completions(),
-    Responses(),
-    Messages(),
-    MessageTokens(),
+    CHAT_WIRE,
+    COMPLETION_WIRE,
+    RESPONSES_WIRE,
+    MESSAGE_WIRE,
+    COUNT_WIRE,
     *OLLAMA_WIRES,
     *LLAMA_WIRES,
 )
 """The APIs that generate text."""
 
-WITHOUT_VERSION: Mapping[str, Wire] = {"/chat/completions": ChatCompletions()}
+WITHOUT_VERSION: Mapping[str, Wire] = {"/chat/completions": CHAT_WIRE}
 """Paths that llama-server has without /v1 too; its /completions is its own."""
 
 EMBEDDING_WIRES: Sequence[EmbeddingsWire] = (

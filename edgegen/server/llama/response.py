@@ -9,15 +9,14 @@ from edgegen.llm import LLM
 from edgegen.openai.answer import bounded
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
-from edgegen.server.http.api_error import ApiError
 from edgegen.server.wire.llama_fields import RunningTimings, generation_settings, prompt_progress, result_timings
-from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, WireRequest
 
 _BY_TEXT = ("stop_strings", "stop_regex")
 """Options whose match ends an answer as a stop word does."""
 
 
-class LlamaWriter:
+class LlamaWriter(ResponseWriter):
     """Writes answers by prompt; the last event of a stream, or the body, has everything of one."""
 
     def __init__(self, model: str, asked: WireRequest) -> None:
@@ -71,9 +70,6 @@ class LlamaWriter:
 
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         return [Event.of(self._cut(self._last(at, result, ""))) for at, result in enumerate(results)]
-
-    def failed(self, error: ApiError) -> list[Event]:
-        return [Event.of(error.body)]
 
     def body(self, results: Sequence[GenerationResult]) -> Any:
         made = [self._cut(self._whole(at, result)) for at, result in enumerate(results)]

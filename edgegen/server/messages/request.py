@@ -58,11 +58,6 @@ def _refuse_thread(body: Mapping[str, Any]) -> None:
         raise ApiError(400, said, param="thread", code=THREAD_UNSUPPORTED)
 
 
-def hides_thoughts(given: Mapping[str, Any]) -> bool:
-    """Whether ``thinking`` asks for blocks without their text."""
-    return given.get("thinking", {}).get("display") == "omitted"
-
-
 def _checked(prompt: ChatPrompt | None, problems: list[str]) -> ChatPrompt:
     if prompt is None or problems:
         raise refusal(problems)

@@ -11,27 +11,24 @@ from edgegen.options.generation import GenerationOptions
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.http.error_format import message_error
 from edgegen.server.messages.blocks import signature
-from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, WireRequest
 
 PING = Event.of({"type": "ping"}, "ping")
 
 
-class MessageWriter:
+class MessageWriter(ResponseWriter):
     """
     Thoughts are blocks of their own. Where the client does not want to see them, their blocks are empty, and a ping
     tells that the model goes on.
     """
 
-    def __init__(self, model: str, asked: WireRequest, *, hides_thoughts: bool) -> None:
+    def __init__(self, model: str, asked: WireRequest) -> None:
         self._common = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": model}
         self._asked = asked.settings
-        self._hides = hides_thoughts
+        self._hides = asked.settings.body.get("thinking", {}).get("display") == "omitted"
         self._block: dict[str, Any] | None = None
         self._index = -1
         self._thoughts = list[str]()
-
-    def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
-        """Nothing: the conversation is tokenized when it is submitted."""
 
     def begin(self, facts: PromptInfo) -> list[Event]:
         """How much of the prompt is cached is known at the end, and is told there."""
@@ -147,10 +144,10 @@ class MessageWriter:
         return {"context_management": {"applied_edits": []}} if "context_management" in self._asked.body else {}
 
 
-class CountWriter:
+class CountWriter(ResponseWriter):
     """The number of tokens of a prompt."""
 
-    def __init__(self, asked: WireRequest) -> None:
+    def __init__(self, _model: str, asked: WireRequest) -> None:
         self._prompts = [prompt for prompt in asked.prompts if isinstance(prompt, ChatPrompt)]
         self._managed = "context_management" in asked.settings.body
         self._tokens = 0
@@ -169,15 +166,6 @@ class CountWriter:
             )
             for prompt in self._prompts
         )
-
-    def begin(self, facts: PromptInfo) -> list[Event]:
-        return []
-
-    def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
-        return []
-
-    def end(self, results: Sequence[GenerationResult]) -> list[Event]:
-        return []
 
     def failed(self, error: ApiError) -> list[Event]:
         return []

@@ -1,6 +1,6 @@
 """Ollama's responses: an answer as one object, or as lines of objects, with its timings in nanoseconds."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from edgegen.options.generation import GenerationOptions
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.http.error_format import ollama_error
 from edgegen.server.ollama.prompt import GeneratePrompt, Memory
-from edgegen.server.wire.wire import Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import Event, ResponseWriter, WireRequest
 
 
 def timestamp(moment: datetime | None = None) -> str:
@@ -30,7 +30,7 @@ def nanoseconds(seconds: float) -> int:
     return max(1, round(seconds * 1e9))
 
 
-class OllamaWriter(ABC):
+class OllamaWriter(ResponseWriter):
     """Base of both ways to generate. Models have the names that the client uses."""
 
     def __init__(self, model: str, asked: WireRequest) -> None:
@@ -46,9 +46,6 @@ class OllamaWriter(ABC):
     def _extra(self, result: GenerationResult) -> dict[str, Any]:
         """Return further fields of the last object."""
         return {}
-
-    def begin(self, facts: PromptInfo) -> list[Event]:
-        return []
 
     def chunk(self, piece: GenerationChunk, prompt: int) -> list[Event]:
         frames = list[dict[str, Any]]()
@@ -95,9 +92,6 @@ class OllamaWriter(ABC):
 
 
 class ChatWriter(OllamaWriter):
-    def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
-        """Nothing: the conversation is tokenized when it is submitted."""
-
     def _said(self, text: str, thinking: str = "", calls: Sequence[ToolCall] = ()) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if thinking:

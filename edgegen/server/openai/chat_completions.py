@@ -1,4 +1,4 @@
-"""ChatCompletions: OpenAI's ``/v1/chat/completions``, with tools and reasoning."""
+"""OpenAI's ``/v1/chat/completions``, with tools and reasoning."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,64 +7,52 @@ from typing import Any
 
 from edgegen.chat import Conversation
 from edgegen.chat.tools import ToolCallDelta
-from edgegen.generation.cancellation import CancelToken
 from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
-from edgegen.llm import LLM
 from edgegen.openai.answer import chat_completion, chat_logprobs, finish_reason
 from edgegen.openai.request import read_chat
 from edgegen.openai.schema import CHAT, TEMPLATE_VARIABLES
-from edgegen.options.generation import GenerationOptions
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.openai.request import request_settings, wants_usage
-from edgegen.server.openai.response import CompletionFrame, failed, total_usage
+from edgegen.server.openai.response import CompletionFrame, total_usage
 from edgegen.server.openai.schema import CHAT_REQUEST
 from edgegen.server.wire.parameters import refusal
-from edgegen.server.wire.wire import SERVER_SENT, ChatPrompt, Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
 
 _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"
 
 
-class ChatCompletions:
-    url = CHAT
-    stream_format = SERVER_SENT
-
-    def read(self, body: Mapping[str, Any]) -> WireRequest:
-        params = CHAT_REQUEST.read(body)
-        include_usage = wants_usage(params)
-        prompt = ChatPrompt(
-            read_conversation(params),
-            tools=params.get("tools") or None,
-            tool_choice=params.get("tool_choice"),
-            parallel_tool_calls=params.get("parallel_tool_calls"),
-        )
-        settings = request_settings(params, self.url)
-        settings = replace(settings, values={"context_overflow": "drop_oldest", **settings.values})
-        return WireRequest(
-            (prompt,),
-            settings,
-            params.get("stream", False),
-            include_usage,
-            reports_progress=params.get("return_progress", False),
-        )
-
-    def writer(self, model: str, asked: WireRequest) -> "ChatCompletionWriter":
-        return ChatCompletionWriter(model, asked)
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        if error.param != "variables":
-            return error.body
-        message = error.message.replace("variables", TEMPLATE_VARIABLES, 1)
-        return {"error": {**error.body["error"], "message": message, "param": TEMPLATE_VARIABLES}}
+def _read(body: Mapping[str, Any]) -> WireRequest:
+    params = CHAT_REQUEST.read(body)
+    include_usage = wants_usage(params)
+    prompt = ChatPrompt(
+        read_conversation(params),
+        tools=params.get("tools") or None,
+        tool_choice=params.get("tool_choice"),
+        parallel_tool_calls=params.get("parallel_tool_calls"),
+    )
+    settings = request_settings(params, CHAT)
+    settings = replace(settings, values={"context_overflow": "drop_oldest", **settings.values})
+    return WireRequest(
+        (prompt,),
+        settings,
+        params.get("stream", False),
+        include_usage,
+        reports_progress=params.get("return_progress", False),
+    )
 
 
-class ChatCompletionWriter:
+def _error_body(error: ApiError) -> dict[str, Any]:
+    if error.param != "variables":
+        return error.body
+    message = error.message.replace("variables", TEMPLATE_VARIABLES, 1)
+    return {"error": {**error.body["error"], "message": message, "param": TEMPLATE_VARIABLES}}
+
+
+class ChatCompletionWriter(ResponseWriter):
     def __init__(self, model: str, asked: WireRequest) -> None:
         self._frame = CompletionFrame(model, "chatcmpl", asked)
         self._begun = set[int]()
         self._dropped = 0
-
-    def prepare(self, llm: LLM, options: GenerationOptions, cancel: CancelToken) -> None:
-        """Nothing: the conversation is tokenized when it is submitted."""
 
     def begin(self, facts: PromptInfo) -> list[Event]:
         self._dropped = facts.dropped_messages
@@ -95,9 +83,6 @@ class ChatCompletionWriter:
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         return self._frame.end(_CHUNK, total_usage(results), results)
 
-    def failed(self, error: ApiError) -> list[Event]:
-        return failed(error)
-
     def body(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         body = self._frame.body(_WHOLE, chat_completion(results[0])["choices"], total_usage(results), results)
         return body | _dropped(results[0].dropped_messages)
@@ -105,6 +90,9 @@ class ChatCompletionWriter:
     def _chunk(self, index: int, delta: Mapping[str, Any], logprobs: Any = None, reason: str | None = None) -> Event:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
         return self._frame.chunk(_CHUNK, choice, _dropped(self._dropped))
+
+
+CHAT_WIRE = Wire(CHAT, _read, ChatCompletionWriter, _error_body)
 
 
 def _call_delta(delta: ToolCallDelta) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Completions: OpenAI's ``/v1/completions``, with the prompt repeated and scored by ``echo``."""
+"""OpenAI's ``/v1/completions``, with the prompt repeated and scored by ``echo``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +11,12 @@ from edgegen.openai.answer import TextOffsets, finish_reason, text_completion, t
 from edgegen.openai.schema import COMPLETION
 from edgegen.options.generation import GenerationOptions
 from edgegen.sampling.logprobs import TokenLogprob
-from edgegen.server.http.api_error import ApiError
 from edgegen.server.openai.request import request_settings, wants_usage
-from edgegen.server.openai.response import CompletionFrame, failed, total_usage
+from edgegen.server.openai.response import CompletionFrame, total_usage
 from edgegen.server.openai.schema import COMPLETION_REQUEST
 from edgegen.server.wire.fill import FillPrompt
 from edgegen.server.wire.parameters import refusal, several
-from edgegen.server.wire.wire import SERVER_SENT, Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import Event, PromptInfo, ResponseWriter, Wire, WireRequest
 
 _DEFAULT_TOKENS = 16
 """Limit of new tokens in the API for completions without ``max_tokens``."""
@@ -25,35 +24,25 @@ _DEFAULT_TOKENS = 16
 _KIND = "text_completion"
 
 
-class Completions:
-    url = COMPLETION
-    stream_format = SERVER_SENT
-
-    def read(self, body: Mapping[str, Any]) -> WireRequest:
-        params = COMPLETION_REQUEST.read(body)
-        stream, echo, include_usage = params.get("stream", False), params.get("echo", False), wants_usage(params)
-        settings = request_settings(params, self.url, _DEFAULT_TOKENS)
-        generates = not (echo and settings.values.get("max_new_tokens") == 0)
-        if not generates:  # the options are checked, and not used
-            settings = replace(settings, values={**settings.values, "max_new_tokens": 1})
-        prompts, progress = several(params["prompt"]), params.get("return_progress", False)
-        if suffix := params.get("suffix"):
-            if echo or not all(isinstance(one, str) for one in prompts):
-                raise refusal(["suffix goes with prompts that are texts, and without echo"], "suffix")
-            filled = tuple(FillPrompt(cast(str, one), suffix) for one in prompts)
-            return WireRequest(filled, settings, stream, include_usage, reports_progress=progress)
-        return WireRequest(
-            prompts, settings, stream, include_usage, echo, generates, reports_progress=progress and generates
-        )
-
-    def writer(self, model: str, asked: WireRequest) -> "CompletionWriter":
-        return CompletionWriter(model, asked)
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        return error.body
+def _read(body: Mapping[str, Any]) -> WireRequest:
+    params = COMPLETION_REQUEST.read(body)
+    stream, echo, include_usage = params.get("stream", False), params.get("echo", False), wants_usage(params)
+    settings = request_settings(params, COMPLETION, _DEFAULT_TOKENS)
+    generates = not (echo and settings.values.get("max_new_tokens") == 0)
+    if not generates:  # the options are checked, and not used
+        settings = replace(settings, values={**settings.values, "max_new_tokens": 1})
+    prompts, progress = several(params["prompt"]), params.get("return_progress", False)
+    if suffix := params.get("suffix"):
+        if echo or not all(isinstance(one, str) for one in prompts):
+            raise refusal(["suffix goes with prompts that are texts, and without echo"], "suffix")
+        filled = tuple(FillPrompt(cast(str, one), suffix) for one in prompts)
+        return WireRequest(filled, settings, stream, include_usage, reports_progress=progress)
+    return WireRequest(
+        prompts, settings, stream, include_usage, echo, generates, reports_progress=progress and generates
+    )
 
 
-class CompletionWriter:
+class CompletionWriter(ResponseWriter):
     def __init__(self, model: str, asked: WireRequest) -> None:
         self._asked = asked
         self._frame = CompletionFrame(model, "cmpl", asked)
@@ -94,9 +83,6 @@ class CompletionWriter:
     def end(self, results: Sequence[GenerationResult]) -> list[Event]:
         return self._frame.end(_KIND, self._usage(results), results)
 
-    def failed(self, error: ApiError) -> list[Event]:
-        return failed(error)
-
     def body(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         choices = list[dict[str, Any]]()
         for at in range(len(self._asked.prompts)):
@@ -118,6 +104,9 @@ class CompletionWriter:
     def _chunk(self, index: int, text: str, logprobs: Any, reason: str | None) -> Event:
         choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
         return self._frame.chunk(_KIND, choice)
+
+
+COMPLETION_WIRE = Wire(COMPLETION, _read, CompletionWriter)
 
 
 @dataclass(frozen=True, slots=True)

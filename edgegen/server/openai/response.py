@@ -7,7 +7,6 @@ from typing import Any
 
 from edgegen.generation.results import GenerationChunk, GenerationResult, PromptProgress
 from edgegen.openai.answer import usage
-from edgegen.server.http.api_error import ApiError
 from edgegen.server.wire.llama_fields import RunningTimings, prompt_progress, result_timings
 from edgegen.server.wire.wire import Event, PromptInfo, WireRequest
 
@@ -56,11 +55,6 @@ class CompletionFrame:
     def _timings(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         """Return the timings of the first answer, which several prompts' answers ran beside."""
         return {"timings": result_timings(results[0])} if self._timed and results else {}
-
-
-def failed(error: ApiError) -> list[Event]:
-    """The last event of a stream that cannot go on."""
-    return [Event.of(error.body)]
 
 
 def total_usage(results: Sequence[GenerationResult]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Responses: OpenAI's ``/v1/responses``, stateless, with tools and reasoning, whole or as its events."""
+"""OpenAI's ``/v1/responses``, stateless, with tools and reasoning, whole or as its events."""
 
 import time
 import uuid
@@ -14,31 +14,21 @@ from edgegen.server.http.api_error import ApiError
 from edgegen.server.responses.output import ResponseOutput
 from edgegen.server.responses.request import parameters, read_request
 from edgegen.server.responses.schema import RESPONSES
-from edgegen.server.wire.wire import SERVER_SENT, Event, PromptInfo, WireRequest
+from edgegen.server.wire.wire import Event, PromptInfo, ResponseWriter, Wire, WireRequest
 
 _PARAMS = {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"}
 """Names here of the parameters that errors of the layers below speak of."""
 
 
-class Responses:
-    url = RESPONSES
-    stream_format = SERVER_SENT
-
-    def read(self, body: Mapping[str, Any]) -> WireRequest:
-        return read_request(body)
-
-    def writer(self, model: str, asked: WireRequest) -> "ResponsesWriter":
-        return ResponsesWriter(model, asked)
-
-    def error_body(self, error: ApiError) -> dict[str, Any]:
-        told, param = error.body["error"], error.param
-        if param is not None and error.code != "unknown_parameter":
-            told["param"] = _PARAMS.get(param, param)
-            told["message"] = error.message.replace("reasoning_effort:", "reasoning.effort:")
-        return {"error": told}
+def _error_body(error: ApiError) -> dict[str, Any]:
+    told, param = error.body["error"], error.param
+    if param is not None and error.code != "unknown_parameter":
+        told["param"] = _PARAMS.get(param, param)
+        told["message"] = error.message.replace("reasoning_effort:", "reasoning.effort:")
+    return {"error": told}
 
 
-class ResponsesWriter:
+class ResponsesWriter(ResponseWriter):
     def __init__(self, model: str, asked: WireRequest) -> None:
         self._asked = asked
         self._events = list[Event]()
@@ -80,7 +70,7 @@ class ResponsesWriter:
         return self._taken()
 
     def failed(self, error: ApiError) -> list[Event]:
-        told = Responses().error_body(error)["error"]
+        told = _error_body(error)["error"]
         self._emit("error", code=error.code or error.kind, message=error.message, param=told["param"])
         code = "server_error" if error.status >= 500 else "invalid_prompt"
         self._output.abandon()
@@ -124,6 +114,9 @@ class ResponsesWriter:
     def _taken(self) -> list[Event]:
         taken, self._events = self._events, list[Event]()
         return taken
+
+
+RESPONSES_WIRE = Wire(RESPONSES, read_request, ResponsesWriter, _error_body)
 
 
 def _without_usage(response: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from edgegen.chat.partial_json import completed_json
 from edgegen.chat.template import ChatTemplate
 from edgegen.chat.tools import Tools
 from edgegen.errors import ConversationError, EdgegenError
-from edgegen.server.messages.api import Messages
-from edgegen.server.openai.chat_completions import ChatCompletions
-from edgegen.server.responses.api import Responses
+from edgegen.server.messages.api import MESSAGE_WIRE
+from edgegen.server.openai.chat_completions import CHAT_WIRE
+from edgegen.server.responses.api import RESPONSES_WIRE
 from edgegen.server.wire.wire import ChatPrompt
 from tests.root import ROOT
 from tests.runtime.chat.material import CHATML, GIGACHAT, SPECIAL, template_sources
@@ -239,11 +239,11 @@ class Wire:
                 return Conversation(messages), tools
             case "chat completions":
                 body: Said = {"model": "m", "messages": list(messages), **({"tools": list(tools)} if tools else {})}
-                return self._prompt(ChatCompletions().read(body).prompts)
+                return self._prompt(CHAT_WIRE.read(body).prompts)
             case "responses":
-                return self._prompt(Responses().read(as_responses(messages, tools)).prompts)
+                return self._prompt(RESPONSES_WIRE.read(as_responses(messages, tools)).prompts)
             case _:
-                return self._prompt(Messages().read(as_messages(messages, tools)).prompts)
+                return self._prompt(MESSAGE_WIRE.read(as_messages(messages, tools)).prompts)
 
     @staticmethod
     def _prompt(prompts: Sequence[Any]) -> tuple[Conversation, Any]:
