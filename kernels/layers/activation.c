@@ -88,14 +88,11 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
 static const char *name(const OrtCustomOp *op) { return (void)op, "Activation"; }
 
 const OrtCustomOp edgegen_activation = {
-    EDGEGEN_OPERATOR,
-    .GetName = name,
+    EDGEGEN_FLOAT_OPERATOR,
     .GetInputType = edgegen_float_type,
     .GetInputTypeCount = edgegen_one_value,
-    .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = edgegen_one_value,
     .GetInputCharacteristic = edgegen_first_required,
     .GetOutputCharacteristic = edgegen_first_required,
-    .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
 };

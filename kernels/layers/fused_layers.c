@@ -379,14 +379,11 @@ static size_t input_count(const OrtCustomOp *op) { return (void)op, 2 + 4 * MOST
 static size_t output_count(const OrtCustomOp *op) { return (void)op, 2; }
 
 const OrtCustomOp edgegen_fused_layers = {
-    EDGEGEN_OPERATOR,
-    .GetName = name,
+    EDGEGEN_FLOAT_OPERATOR,
     .GetInputType = input_type,
     .GetInputTypeCount = input_count,
-    .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = output_count,
     .GetInputCharacteristic = edgegen_first_required,
     .GetOutputCharacteristic = edgegen_first_required,
-    .CreateKernelV2 = create,
     .KernelComputeV2 = edgegen_run_fused,
 };

@@ -164,14 +164,11 @@ static int input_characteristic(const OrtCustomOp *op, size_t index) {
 }
 
 const OrtCustomOp edgegen_block_gather = {
-    EDGEGEN_OPERATOR,
-    .GetName = name,
+    EDGEGEN_FLOAT_OPERATOR,
     .GetInputType = input_type,
     .GetInputTypeCount = input_count,
-    .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = edgegen_one_value,
     .GetInputCharacteristic = input_characteristic,
     .GetOutputCharacteristic = edgegen_required,
-    .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
 };

@@ -92,14 +92,11 @@ int edgegen_matrix_input_characteristic(const OrtCustomOp *op, size_t index) {
 }
 
 const OrtCustomOp edgegen_block_matmul = {
-    EDGEGEN_OPERATOR,
-    .GetName = name,
+    EDGEGEN_FLOAT_OPERATOR,
     .GetInputType = edgegen_matrix_input_type,
     .GetInputTypeCount = edgegen_matrix_input_count,
-    .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = edgegen_one_value,
     .GetInputCharacteristic = edgegen_matrix_input_characteristic,
     .GetOutputCharacteristic = edgegen_required,
-    .CreateKernelV2 = create,
     .KernelComputeV2 = edgegen_run_fused,
 };

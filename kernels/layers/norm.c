@@ -100,14 +100,11 @@ static int input_characteristic(const OrtCustomOp *op, size_t index) {
 }
 
 const OrtCustomOp edgegen_norm = {
-    EDGEGEN_OPERATOR,
-    .GetName = name,
+    EDGEGEN_FLOAT_OPERATOR,
     .GetInputType = edgegen_float_type,
     .GetInputTypeCount = input_count,
-    .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = output_count,
     .GetInputCharacteristic = input_characteristic,
     .GetOutputCharacteristic = edgegen_first_required,
-    .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
 };

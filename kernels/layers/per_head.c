@@ -116,14 +116,11 @@ static OrtStatus *create(const OrtCustomOp *op, const OrtApi *api, const OrtKern
 static const char *name(const OrtCustomOp *op) { return (void)op, "BlockMatMulPerHead"; }
 
 const OrtCustomOp edgegen_block_matmul_per_head = {
-    EDGEGEN_OPERATOR,
-    .GetName = name,
+    EDGEGEN_FLOAT_OPERATOR,
     .GetInputType = edgegen_matrix_input_type,
     .GetInputTypeCount = edgegen_matrix_input_count,
-    .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = edgegen_one_value,
     .GetInputCharacteristic = edgegen_matrix_input_characteristic,
     .GetOutputCharacteristic = edgegen_required,
-    .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
 };

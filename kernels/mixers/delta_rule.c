@@ -252,14 +252,11 @@ static int input_characteristic(const OrtCustomOp *op, size_t index) {
 }
 
 const OrtCustomOp edgegen_gated_delta_rule = {
-    EDGEGEN_OPERATOR,
-    .GetName = name,
+    EDGEGEN_FLOAT_OPERATOR,
     .GetInputType = input_type,
     .GetInputTypeCount = input_count,
-    .GetOutputType = edgegen_float_type,
     .GetOutputTypeCount = output_count,
     .GetInputCharacteristic = input_characteristic,
     .GetOutputCharacteristic = output_characteristic,
-    .CreateKernelV2 = create,
     .KernelComputeV2 = compute,
 };

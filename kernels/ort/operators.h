@@ -101,4 +101,8 @@ int edgegen_first_required(const OrtCustomOp *op, size_t index);
   .GetVariadicInputHomogeneity = edgegen_one, .GetVariadicOutputMinArity = edgegen_one,                                \
   .GetVariadicOutputHomogeneity = edgegen_one, .GetStartVersion = edgegen_one, .GetEndVersion = edgegen_one
 
+/* These, and what the file of an operator whose outputs are floats calls the same in all of them. */
+#define EDGEGEN_FLOAT_OPERATOR                                                                                         \
+  EDGEGEN_OPERATOR, .GetName = name, .GetOutputType = edgegen_float_type, .CreateKernelV2 = create
+
 #endif
