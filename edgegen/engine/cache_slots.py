@@ -11,7 +11,8 @@ import numpy as np
 
 from edgegen.engine.prefix_cache import CachedPrefix, PrefixCache, is_continued
 from edgegen.engine.sequence import Sequence
-from edgegen.model.interfaces import Cache, ChunkInvariance
+from edgegen.model.cache import Cache
+from edgegen.model.interfaces import ChunkInvariance
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.speculation.proposer import CacheReader
 

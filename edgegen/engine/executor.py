@@ -29,7 +29,8 @@ from edgegen.engine.finish import CANCELLED
 from edgegen.engine.prefix_cache import PrefixCache
 from edgegen.engine.sequence import Logits, Sequence
 from edgegen.engine.work import Decode, Prefill, Verify, Work
-from edgegen.model.interfaces import Cache, Runner
+from edgegen.model.cache import Cache
+from edgegen.model.interfaces import Runner
 from edgegen.speculation.proposer import OnHiddenAt
 
 Demand = Callable[[], tuple[int, int]]

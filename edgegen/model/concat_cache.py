@@ -7,11 +7,12 @@ The arrays are never written to, so slots share them after a fork; only truncati
 import numpy as np
 
 from edgegen.bundle.manifest import KVSpec
-from edgegen.model.kv_snapshot import EveryPosition, KVSnapshot
+from edgegen.model.cache import Cache
+from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.ort_session import Buffer
 
 
-class ConcatCache(EveryPosition):
+class ConcatCache(Cache):
     """The cache of one runner.
 
     Attributes:
@@ -25,10 +26,6 @@ class ConcatCache(EveryPosition):
         self._slots: list[list[Buffer]] = []
         self.lengths = np.zeros(0, np.int32)
         self.copied_bytes = 0
-
-    @property
-    def slots(self) -> int:
-        return len(self.lengths)
 
     @property
     def nbytes(self) -> int:
@@ -64,7 +61,6 @@ class ConcatCache(EveryPosition):
         self.lengths[target] = self.lengths[source]
 
     def swap(self, a: int, b: int) -> None:
-        """Exchange two slots."""
         self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
         self.lengths[a], self.lengths[b] = int(self.lengths[b]), int(self.lengths[a])
 
@@ -78,14 +74,6 @@ class ConcatCache(EveryPosition):
         self.reserve(slot + 1, length)
         self.replace(slot, [Buffer(array[None]) for array in snapshot.arrays])
         self.truncate(slot, length)
-
-    def compact(self, leaver: int, live: int) -> int:
-        """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""
-        last = live - 1
-        if leaver != last:
-            self.fork(last, leaver)
-        self.truncate(last, 0)
-        return last
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget the positions of ``slot`` from ``length`` on; they are cut off when the slot is next read."""

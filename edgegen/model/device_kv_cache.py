@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import KVSpec
+from edgegen.model.cache import Cache
 from edgegen.model.device import HALF, Device, DeviceArray, DeviceCopies, Place
-from edgegen.model.kv_snapshot import EveryPosition, KVSnapshot, copied
+from edgegen.model.kv_snapshot import KVSnapshot, copied
 
 STEP = 256
 """Capacity is a multiple of this many positions: each growth copies all of the cache."""
 
 
-class DeviceKVCache(EveryPosition):
+class DeviceKVCache(Cache):
     """The cache of one runner.
 
     Attributes:
@@ -52,10 +53,6 @@ class DeviceKVCache(EveryPosition):
         self.version = 0
 
     @property
-    def slots(self) -> int:
-        return len(self.lengths)
-
-    @property
     def capacity(self) -> int:
         """Positions that a slot may have before the cache grows."""
         return self._capacity
@@ -87,13 +84,11 @@ class DeviceKVCache(EveryPosition):
         return [array.slots(first, count) for array in self._arrays]
 
     def fork(self, source: int, target: int) -> None:
-        """Make slot ``target`` a copy of slot ``source``."""
         for array in self._arrays:
             self._copy(array.slots(source, 1), array.slots(target, 1))
         self.lengths[target] = self.lengths[source]
 
     def swap(self, a: int, b: int) -> None:
-        """Exchange two slots."""
         spare: DeviceArray | None = None
         for array in self._arrays:
             if spare is None or spare.shape[1:] != array.shape[1:]:
@@ -102,14 +97,6 @@ class DeviceKVCache(EveryPosition):
             for source, target in ((one, kept), (other, one), (kept, other)):
                 self._copy(source, target)
         self.lengths[a], self.lengths[b] = int(self.lengths[b]), int(self.lengths[a])
-
-    def compact(self, leaver: int, live: int) -> int:
-        """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""
-        last = live - 1
-        if leaver != last:
-            self.fork(last, leaver)
-        self.lengths[last] = 0
-        return last
 
     def save(self, slot: int) -> KVSnapshot:
         """A copy of ``slot``, in the host's memory."""

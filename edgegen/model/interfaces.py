@@ -1,4 +1,4 @@
-"""Runner and Cache: the interface of model execution, with one implementation for each kind of KV cache.
+"""Runner: the interface of model execution, with one implementation for each kind of KV cache.
 
 ``in_place`` (edgegen's own graphs): :class:`InPlaceRunner` and :class:`KVCache`. ``concat`` (graphs traced by optimum):
 :class:`ConcatRunner` and :class:`ConcatCache`.
@@ -11,81 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import CacheKind, GraphVariant
+from edgegen.model.cache import Cache
 from edgegen.model.in_place_runner import InPlaceRunner, Logits, OnHidden
-from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.ort_session import GraphPair, RunSwitch
-
-
-class Cache(Protocol):
-    """A KV cache of sequences, each in a slot; running sequences are in the first slots.
-
-    ``lengths``: int32 [slots], the valid positions of each slot; ``copied_bytes``: bytes moved so far.
-    """
-
-    lengths: NDArray[np.int32]
-    copied_bytes: int
-
-    @property
-    def slots(self) -> int: ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the KV cache takes."""
-        ...
-
-    def reserve(self, slots: int, length: int) -> None:
-        """Have at least ``slots`` slots, with room for ``length`` positions in each if the cache is preallocated."""
-        ...
-
-    def bytes_for(self, slots: int, length: int) -> int:
-        """Bytes of ``slots`` slots with ``length`` positions in each."""
-        ...
-
-    def fork(self, source: int, target: int) -> None:
-        """Make slot ``target`` a copy of slot ``source``."""
-        ...
-
-    def swap(self, a: int, b: int) -> None:
-        """Exchange two slots."""
-        ...
-
-    def save(self, slot: int) -> KVSnapshot:
-        """A snapshot of ``slot``."""
-        ...
-
-    def restore(self, slot: int, snapshot: KVSnapshot, length: int) -> None:
-        """Fill ``slot`` with the first ``length`` positions of ``snapshot``, which is of a cache like this; a length
-        that :meth:`restorable_length` returns."""
-        ...
-
-    def truncatable_length(self, slot: int, length: int) -> int:
-        """The longest length, ``length`` or less, that ``slot`` can be truncated to."""
-        ...
-
-    def restorable_length(self, snapshot: KVSnapshot, length: int) -> int:
-        """The longest length, ``length`` or less, of which ``snapshot`` can fill a slot."""
-        ...
-
-    def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
-        """Take a snapshot of the recurrent state, so that ``slot`` can be rolled back to here.
-
-        ``shared_prefix``: other texts are likely to share this prefix; of many checkpoints, such stay longest.
-        """
-        ...
-
-    def mark(self, slot: int, tokens: int) -> None:
-        """As :meth:`checkpoint`, if need be, for a run of ``tokens`` of which all but the first may be rejected: the
-        next mark takes the place of this one."""
-        ...
-
-    def compact(self, leaver: int, live: int) -> int:
-        """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""
-        ...
-
-    def truncate(self, slot: int, length: int) -> None:
-        """Forget the positions of ``slot`` from ``length`` on; a length that :meth:`truncatable_length` returns."""
-        ...
-
 
 C = TypeVar("C", bound=Cache)
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import KVLayer, KVSpec
 from edgegen.errors import UsageError
+from edgegen.model.cache import Cache
 from edgegen.model.fixed_states import FixedStates
 from edgegen.model.kv_snapshot import KVSnapshot, copied, swap_rows
 from edgegen.model.ort_session import Buffer
@@ -33,7 +34,7 @@ STEP = 64
 _NONE: Mapping[str, SlidingWindow] = MappingProxyType({})
 
 
-class KVCache:
+class KVCache(Cache):
     """The cache of one runner.
 
     Attributes:
@@ -71,10 +72,6 @@ class KVCache:
         self.bases = {name: np.zeros(0, np.int32) for name in spec.classes}
         self.copied_bytes = 0
         self.version = 0
-
-    @property
-    def slots(self) -> int:
-        return len(self.lengths)
 
     @property
     def capacity(self) -> int:
@@ -176,7 +173,6 @@ class KVCache:
             raise
 
     def fork(self, source: int, target: int) -> None:
-        """Make slot ``target`` a copy of slot ``source``."""
         length = int(self.lengths[source])
         for name, bases in self.bases.items():
             held = length - int(bases[source])
@@ -187,16 +183,7 @@ class KVCache:
         self.copied_bytes += self._fixed.fork(source, target)
         self.lengths[target] = length
 
-    def compact(self, leaver: int, live: int) -> int:
-        """Free slot ``leaver`` of ``live`` live ones by moving the last live slot into it; returns that slot."""
-        last = live - 1
-        if leaver != last:
-            self.fork(last, leaver)
-        self._clear(last)
-        return last
-
     def swap(self, a: int, b: int) -> None:
-        """Exchange two slots."""
         held = {
             name: int(max(self.lengths[a] - bases[a], self.lengths[b] - bases[b])) for name, bases in self.bases.items()
         }
@@ -245,7 +232,6 @@ class KVCache:
         return self._longest_prefix(bases, self._fixed.positions(slot) if self._spec.fixed else (), length)
 
     def restorable_length(self, snapshot: KVSnapshot, length: int) -> int:
-        """The longest length, ``length`` or less, of which ``snapshot`` can fill a slot."""
         return self._longest_prefix(snapshot.bases, sorted(snapshot.states, reverse=True), length)
 
     def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
@@ -253,8 +239,6 @@ class KVCache:
         self.copied_bytes += self._fixed.checkpoint(slot, shared_prefix=shared_prefix)
 
     def mark(self, slot: int, tokens: int) -> None:
-        """As :meth:`checkpoint`, if need be, for a run of ``tokens`` of which all but the first may be rejected: the
-        next mark takes the place of this one."""
         self.copied_bytes += self._fixed.mark(slot, tokens)
 
     @contextmanager

@@ -83,21 +83,3 @@ class KVPrefix(NamedTuple):
 
     snapshot: KVSnapshot
     length: int
-
-
-class EveryPosition:
-    """Base of caches that keep every position of a slot: it can be cut anywhere, and needs no checkpoints."""
-
-    def truncatable_length(self, slot: int, length: int) -> int:
-        """``length`` itself."""
-        return length
-
-    def restorable_length(self, snapshot: KVSnapshot, length: int) -> int:
-        """``length`` itself."""
-        return length
-
-    def checkpoint(self, slot: int, *, shared_prefix: bool = False) -> None:
-        """Nothing to do."""
-
-    def mark(self, slot: int, tokens: int) -> None:
-        """Nothing to do."""

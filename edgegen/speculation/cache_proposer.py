@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgegen.model.interfaces import Cache
+from edgegen.model.cache import Cache
 from edgegen.model.kv_cache import KVCache
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import UsageError
-from edgegen.model.interfaces import Cache, Runner
+from edgegen.model.cache import Cache
+from edgegen.model.interfaces import Runner
 from edgegen.model.loading import open_runner, open_tokenizer
 from edgegen.options.engine import EngineOptions
 from edgegen.sampling.history import History

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.model.interfaces import Cache
+from edgegen.model.cache import Cache
 
 OnHiddenAt = Callable[[int, NDArray[np.float32]], None]
 """Receives the model's hidden states [tokens, size] of a sequence's positions from the first argument on, valid until

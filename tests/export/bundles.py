@@ -14,7 +14,8 @@ from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.kv_format import KVDtype
 from edgegen.bundle.manifest import Manifest, Phase
 from edgegen.graph.kernel_operators import SummingOrder
-from edgegen.model.interfaces import Cache, Runner, make_runner
+from edgegen.model.cache import Cache
+from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.loading import open_runner
 from edgegen.model.ort_session import Binding, OneSession, RunSwitch
 from edgegen.options.engine import EngineOptions

@@ -19,7 +19,8 @@ from edgegen.errors import LogitsError
 from edgegen.evaluation.parity.reference import UNKNOWN, LogProbabilities, ParityReference, log_softmax
 from edgegen.evaluation.parity.report import VariantParity
 from edgegen.evaluation.parity.row_threads import RowThreads
-from edgegen.model.interfaces import Cache, Runner, make_runner
+from edgegen.model.cache import Cache
+from edgegen.model.interfaces import Runner, make_runner
 from edgegen.model.kernels import runs_kernels
 from edgegen.model.ort_session import OneSession
 from edgegen.scoring.scores import perplexity_of

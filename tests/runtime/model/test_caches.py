@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from edgegen.model.cache import Cache
 from edgegen.model.concat_cache import ConcatCache
-from edgegen.model.interfaces import Cache
 from edgegen.model.kv_cache import STEP, KVCache
 from edgegen.model.kv_snapshot import KVSnapshot
 from edgegen.model.sliding_window import BEHIND, CHUNK
