@@ -170,22 +170,19 @@ class Sequence:
 
     def propose(self, most: int, *, alone: bool) -> tuple[int, ...]:
         """At most ``most`` proposed ids. Proposals that may be rejected are made only for a sequence ``alone``."""
-        most = min(most, self.room - 1)
-        if self.params.pipeline.stateful or most < 1:
-            return ()
-        for proposer in self.proposers:
-            if (alone or proposer.always_accepted) and (proposal := self._ask(proposer)):
-                self.asked = proposer
-                return proposal[:most]
-        return ()
+        return self._first_of([one for one in self.proposers if alone or one.always_accepted], most)
 
     def propose_in_batch(self, most: int, sequences: int) -> tuple[int, ...]:
         """At most ``most`` ids that may be rejected, where a step runs ``sequences`` sequences."""
+        return self._first_of([one for one in self.proposers if isinstance(one, BatchProposer)], most, sequences)
+
+    def _first_of(self, proposers: Ids[Proposer], most: int, sequences: int = 1) -> tuple[int, ...]:
+        """The first proposal that any of ``proposers`` makes."""
         most = min(most, self.room - 1)
         if self.params.pipeline.stateful or most < 1:
             return ()
-        for proposer in self.proposers:
-            if isinstance(proposer, BatchProposer) and (proposal := self._ask(proposer, sequences)):
+        for proposer in proposers:
+            if proposal := self._ask(proposer, sequences):
                 self.asked = proposer
                 return proposal[:most]
         return ()

@@ -11,30 +11,18 @@ import numpy as np
 
 from edgegen.model.cache import Cache
 from edgegen.model.kv_cache import KVCache
-from edgegen.sampling import LogitsPipeline
-from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.cache_head import CacheHead, Hidden
+from edgegen.speculation.expected_length import ExpectedLength
 from edgegen.speculation.head_proposer import HeadProposer
 from edgegen.speculation.proposer import OnHiddenAt
+from edgegen.speculation.token_choice import TokenChoice
 
 
 class CacheProposer(HeadProposer):
-    """Proposes for one sequence; ``pipeline``, which must not be stateful, and ``sampler`` are the sequence's own."""
+    """Proposes for one sequence."""
 
-    def __init__(
-        self,
-        head: CacheHead,
-        pipeline: LogitsPipeline,
-        sampler: Sampler,
-        *,
-        prompt_length: int,
-        longest: int,
-        runs_again: bool = False,
-    ) -> None:
-        """``longest``: most tokens of a proposal; ``runs_again``: as in :class:`AdaptiveLength`, of the model."""
-        super().__init__(
-            head.cost, pipeline, sampler, prompt_length=prompt_length, longest=longest, runs_again=runs_again
-        )
+    def __init__(self, head: CacheHead, choice: TokenChoice, pace: ExpectedLength) -> None:
+        super().__init__(choice, pace)
         self._head = head
         self._place: tuple[KVCache, Callable[[], int]] | None = None
         self._first = 0

@@ -3,31 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from edgegen.sampling import LogitsPipeline
-from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.expected_length import ExpectedLength
 from edgegen.speculation.token_choice import TokenChoice
 
 
 class HeadProposer(ABC):
-    """Proposes for one sequence; ``pipeline``, which must not be stateful, and ``sampler`` are the sequence's own."""
+    """Proposes for one sequence: tokens of its ``choice``, as many as ``pace`` has them."""
 
     always_accepted = False
 
-    def __init__(
-        self,
-        cost: float,
-        pipeline: LogitsPipeline,
-        sampler: Sampler,
-        *,
-        prompt_length: int,
-        longest: int,
-        runs_again: bool,
-    ) -> None:
-        """``cost``: of one step of the head, in steps of the model; ``longest``: most tokens of a proposal;
-        ``runs_again``: as in :class:`AdaptiveLength`, of the model."""
-        self._choice = TokenChoice(pipeline, sampler, prompt_length)
-        self._pace = ExpectedLength(longest, cost, runs_again=runs_again)
+    def __init__(self, choice: TokenChoice, pace: ExpectedLength) -> None:
+        self._choice = choice
+        self._pace = pace
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
         """Tokens of the head; none before the hidden states of the last token but one are known.

@@ -8,35 +8,23 @@ once these are known.
 
 from collections.abc import Sequence
 
-from edgegen.sampling import LogitsPipeline
-from edgegen.sampling.sampler import Sampler
+from edgegen.speculation.expected_length import ExpectedLength
 from edgegen.speculation.head_proposer import HeadProposer
 from edgegen.speculation.mtp_head import Hidden, Logits, MTPHead
 from edgegen.speculation.proposer import OnHiddenAt
+from edgegen.speculation.token_choice import TokenChoice
 from edgegen.speculation.unread_states import UnreadStates
 
 
 class MTPProposer(HeadProposer):
-    """Proposes for one sequence; ``pipeline``, which must not be stateful, and ``sampler`` are the sequence's own.
+    """Proposes for one sequence.
 
     Entry p of the head is made of the hidden states of position p and of the token at p + 1. It reads the entries from
     the first position on whose hidden states it is told: what a sequence took from another's KV cache it never sees.
     """
 
-    def __init__(
-        self,
-        head: MTPHead,
-        pipeline: LogitsPipeline,
-        sampler: Sampler,
-        *,
-        prompt_length: int,
-        longest: int,
-        runs_again: bool = False,
-    ) -> None:
-        """``longest``: most tokens of a proposal; ``runs_again``: as in :class:`AdaptiveLength`, of the model."""
-        super().__init__(
-            head.cost, pipeline, sampler, prompt_length=prompt_length, longest=longest, runs_again=runs_again
-        )
+    def __init__(self, head: MTPHead, choice: TokenChoice, pace: ExpectedLength) -> None:
+        super().__init__(choice, pace)
         self._head = head
         self._cache = head.new_cache()
         self._first = 0  # the position of the head's first entry

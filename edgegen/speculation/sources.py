@@ -19,8 +19,10 @@ if TYPE_CHECKING:  # what only some models have is imported where it is used
     from edgegen.sampling.sampler import Sampler
     from edgegen.speculation.cache_proposer import CacheProposer
     from edgegen.speculation.draft_model import DraftModel
+    from edgegen.speculation.expected_length import ExpectedLength
     from edgegen.speculation.mtp_head import Head
     from edgegen.speculation.mtp_proposer import MTPProposer
+    from edgegen.speculation.token_choice import TokenChoice
 
 Speculate = Literal["auto", "off", "mtp", "lookup", "draft"]
 """Source of proposed tokens; see :class:`EngineOptions`."""
@@ -76,9 +78,12 @@ class SpeculationSources:
             )
             proposers.append(drafted)
         if self.head is not None:
+            from edgegen.speculation.expected_length import ExpectedLength
+            from edgegen.speculation.token_choice import TokenChoice
+
             longest = options.num_assistant_tokens or DEFAULT_MTP_TOKENS
-            runs_again = self._runs_again(longest)
-            of_head = _of_head(self.head, pipeline, sampler, prompt_length, longest, runs_again=runs_again)
+            pace = ExpectedLength(longest, self.head.cost, runs_again=self._runs_again(longest))
+            of_head = _of_head(self.head, TokenChoice(pipeline, sampler, prompt_length), pace)
             proposers.append(of_head)
             on_hidden = of_head.on_hidden
         return proposers, on_hidden
@@ -88,19 +93,17 @@ class SpeculationSources:
         return self.rollback_limit is not None and longest > self.rollback_limit
 
 
-def _of_head(
-    head: Head, pipeline: LogitsPipeline, sampler: Sampler, prompt_length: int, longest: int, *, runs_again: bool
-) -> MTPProposer | CacheProposer:
+def _of_head(head: Head, choice: TokenChoice, pace: ExpectedLength) -> MTPProposer | CacheProposer:
     """The proposer of one sequence, of either kind of head."""
     from edgegen.speculation.mtp_head import MTPHead
 
     if isinstance(head, MTPHead):
         from edgegen.speculation.mtp_proposer import MTPProposer
 
-        return MTPProposer(head, pipeline, sampler, prompt_length=prompt_length, longest=longest, runs_again=runs_again)
+        return MTPProposer(head, choice, pace)
     from edgegen.speculation.cache_proposer import CacheProposer
 
-    return CacheProposer(head, pipeline, sampler, prompt_length=prompt_length, longest=longest, runs_again=runs_again)
+    return CacheProposer(head, choice, pace)
 
 
 NO_DRAFTS = SpeculationSources()

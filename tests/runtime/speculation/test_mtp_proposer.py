@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
+from edgegen.speculation.expected_length import ExpectedLength
 from edgegen.speculation.mtp_head import MTPHead
 from edgegen.speculation.mtp_proposer import MTPProposer
+from edgegen.speculation.token_choice import TokenChoice
 from edgegen.speculation.unread_states import LONGEST, UnreadStates
 
 Hidden = NDArray[np.float32]
@@ -61,8 +63,8 @@ def head() -> FakeHead:
 
 
 def proposer_of(head: FakeHead, longest: int = 2) -> MTPProposer:
-    pipeline, sampler = LogitsPipeline(), Sampler(seed=0, do_sample=False)
-    return MTPProposer(cast(MTPHead, head), pipeline, sampler, prompt_length=5, longest=longest)
+    choice = TokenChoice(LogitsPipeline(), Sampler(seed=0, do_sample=False), prompt_length=5)
+    return MTPProposer(cast(MTPHead, head), choice, ExpectedLength(longest, head.cost))
 
 
 def test_it_proposes_once_the_last_states_are_known(head: FakeHead) -> None:
