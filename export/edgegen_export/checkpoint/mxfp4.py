@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.packing import MXFP4_BLOCK as BLOCK
-from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor, Transposed, check_take
+from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
 from edgegen_export.tensors.quantized_groups import Grouping, Groups
 from edgegen_export.tensors.stacked import Stacked
+from edgegen_export.tensors.unpacked_matrix import UnpackedMatrix
 
 PARTS = ("blocks", "scales")
 """The tensors ``name_blocks`` and ``name_scales`` stand in the place of ``name``."""
@@ -24,50 +25,31 @@ TWICE = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.i
 """Twice the value of each code; the first of a byte lies in its low bits."""
 _BIAS, _NOT_A_NUMBER = 127, 255
 MIDDLE = np.uint8(128)
-_STEP = 1 << 20
-"""Values that are unpacked at a time."""
 
 
-class Mxfp4Matrix(LazyTensor):
-    """Columns ``start:stop`` of a matrix [out, in], all by default; only the rows asked for are unpacked."""
+class Mxfp4Matrix(UnpackedMatrix):
+    """A matrix of such blocks."""
 
-    __slots__ = ("_blocks", "_columns", "_name", "_scales")
+    __slots__ = ("_blocks", "_scales")
 
-    def __init__(
-        self, blocks: ArrayTensor, scales: ArrayTensor, *, name: str, columns: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, blocks: ArrayTensor, scales: ArrayTensor, *, name: str) -> None:
         """``blocks`` uint8 [out, in / 32, 16], ``scales`` uint8 [out, in / 32]: exponents of two, plus 127."""
-        self._blocks, self._scales, self._name = blocks, scales, name
-        self._columns = columns or (0, scales.shape[1] * BLOCK)
-        super().__init__((blocks.shape[0], self._columns[1] - self._columns[0]), "mxfp4")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self._name,)
+        super().__init__((blocks.shape[0], scales.shape[1] * BLOCK), "mxfp4", name)
+        self._blocks, self._scales = blocks, scales
 
     @property
     def grouping(self) -> Grouping | None:
-        if self.shape[1] != self._scales.shape[1] * BLOCK:
+        if self.shape[1] != self._width:
             return None
         return Grouping(bits=8, size=BLOCK, in_order=True, symmetric=True)
 
     def groups(self) -> Groups:
-        rows = self.shape[0]
-        codes = (self._twice(0, rows) + np.int16(MIDDLE)).astype(np.uint8).reshape(self.shape)
-        scales = self._halves(0, rows).astype(ml_dtypes.bfloat16)
+        codes = (self._twice(*self._rows) + np.int16(MIDDLE)).astype(np.uint8).reshape(self.shape)
+        scales = self._halves(*self._rows).astype(ml_dtypes.bfloat16)
         self.release()
         return Groups(codes, scales, np.full(scales.shape, MIDDLE))
 
-    def transposed(self) -> LazyTensor:
-        return Transposed(self)
-
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        check_take(self, start, stop, axis)
-        if axis == 0:
-            parts = self._blocks.take(start, stop), self._scales.take(start, stop)
-            return Mxfp4Matrix(*map(_array, parts), name=self._name, columns=self._columns)
-        first = self._columns[0]
-        return Mxfp4Matrix(self._blocks, self._scales, name=self._name, columns=(first + start, first + stop))
+    # Of rows of the whole matrix.
 
     def _twice(self, start: int, stop: int) -> NDArray[np.int8]:
         """Twice the values of rows, without their scales: [rows, blocks, 32]."""
@@ -82,17 +64,17 @@ class Mxfp4Matrix(LazyTensor):
         return np.where(stored == _NOT_A_NUMBER, np.float32(np.nan), halves)
 
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
-        columns, step = slice(*self._columns), max(1, _STEP // max(1, self._scales.shape[1] * BLOCK))
-        for at in range(start, stop, step):
-            end = min(at + step, stop)
+        first = self._rows[0] + start
+        for at, end in self._steps(first, self._rows[0] + stop):
             with np.errstate(over="ignore"):  # values are judged later, by name
                 values = self._twice(at, end) * self._halves(at, end)[:, :, None]
-            out[at - start : end - start] = values.reshape(end - at, -1)[:, columns]
+            out[at - first : end - first] = values.reshape(end - at, -1)[:, slice(*self._columns)]
         self._release(start, stop)
 
     def _release(self, start: int, stop: int) -> None:
+        first = self._rows[0]
         for part in (self._blocks, self._scales):
-            part.take(start, stop).release()
+            part.take(first + start, first + stop).release()
 
 
 def mxfp4_stacks(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], list[str]]:

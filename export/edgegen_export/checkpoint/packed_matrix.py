@@ -1,6 +1,5 @@
 """PackedMatrix: a matrix that GPTQ or AWQ quantized, dequantized where and when its rows are read."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.packing import Packing
-from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor, Transposed, check_take
+from edgegen_export.tensors.lazy import ArrayTensor
 from edgegen_export.tensors.quantized_groups import Grouping, Groups
-
-_STEP = 1 << 20
-"""Values that are unpacked at a time."""
+from edgegen_export.tensors.unpacked_matrix import UnpackedMatrix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,39 +29,25 @@ class PackedParts:
         return bool((self.group_of == np.arange(len(self.group_of)) // size).all())
 
 
-class PackedMatrix(LazyTensor):
-    """Rows and columns ``start:stop`` of a matrix [out, in], all by default; only the rows asked for are unpacked."""
+class PackedMatrix(UnpackedMatrix):
+    """A matrix of such ``parts``."""
 
-    __slots__ = ("_columns", "_name", "_parts", "_rows")
+    __slots__ = ("_parts",)
 
-    def __init__(
-        self,
-        parts: PackedParts,
-        *,
-        name: str,
-        rows: tuple[int, int] | None = None,
-        columns: tuple[int, int] | None = None,
-    ) -> None:
+    def __init__(self, parts: PackedParts, *, name: str) -> None:
+        shape = (parts.scales.shape[1], len(parts.group_of))
+        super().__init__(shape, f"{parts.packing.method} {parts.packing.bits}-bit", name)
         self._parts = parts
-        self._name = name
-        self._rows = rows or (0, parts.scales.shape[1])
-        self._columns = columns or (0, len(parts.group_of))
-        shape = (self._rows[1] - self._rows[0], self._columns[1] - self._columns[0])
-        super().__init__(shape, f"{parts.packing.method} {parts.packing.bits}-bit")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self._name,)
 
     @property
     def grouping(self) -> Grouping | None:
-        packing, columns = self._parts.packing, len(self._parts.group_of)
-        if self.shape[1] != columns:
+        packing = self._parts.packing
+        if self.shape[1] != self._width:
             return None
         zeros = packing.zeros(self._parts.qzeros.stored, *self._rows)
         return Grouping(
             bits=packing.bits,
-            size=packing.group_size or columns,
+            size=packing.group_size or self._width,
             in_order=self._parts.in_order,
             symmetric=bool((zeros == 1 << (packing.bits - 1)).all()),
         )
@@ -78,15 +61,6 @@ class PackedMatrix(LazyTensor):
         self.release()
         return Groups(codes, scales, zeros)
 
-    def transposed(self) -> LazyTensor:
-        return Transposed(self)
-
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        check_take(self, start, stop, axis)
-        spans = [self._rows, self._columns]
-        spans[axis] = spans[axis][0] + start, spans[axis][0] + stop
-        return PackedMatrix(self._parts, name=self._name, rows=spans[0], columns=spans[1])
-
     # Of rows of the whole matrix.
 
     def _codes(self, start: int, stop: int) -> NDArray[np.uint8]:
@@ -97,10 +71,6 @@ class PackedMatrix(LazyTensor):
 
     def _zeros(self, start: int, stop: int) -> NDArray[np.uint8]:
         return self._parts.packing.zeros(self._parts.qzeros.stored, start, stop)
-
-    def _steps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        step = max(1, _STEP // max(1, len(self._parts.group_of)))
-        return ((at, min(at + step, stop)) for at in range(start, stop, step))
 
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         first = self._rows[0] + start

@@ -1,6 +1,5 @@
 """ScaledMatrix: a matrix stored as small numbers and scales of their blocks, dequantized where its rows are read."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,14 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.stored_rows import StoredRows
-from edgegen_export.tensors.lazy import LazyTensor, Transposed, check_take
 from edgegen_export.tensors.quantized_groups import Grouping, Groups
+from edgegen_export.tensors.unpacked_matrix import UnpackedMatrix
 
 Floats = NDArray[np.float32]
 
 _FLOAT32 = np.dtype(np.float32)
-_STEP = 1 << 20
-"""Values that are unpacked at a time."""
 
 
 class Scales(Protocol):
@@ -105,34 +102,20 @@ class ScaledParts:
         return zeros if whole else None
 
 
-class ScaledMatrix(LazyTensor):
-    """Rows and columns ``start:stop`` of a matrix [out, in], all by default; only the rows asked for are unpacked."""
+class ScaledMatrix(UnpackedMatrix):
+    """A matrix of such ``parts``."""
 
-    __slots__ = ("_columns", "_name", "_parts", "_rows")
+    __slots__ = ("_parts",)
 
-    def __init__(
-        self,
-        parts: ScaledParts,
-        *,
-        name: str,
-        dtype: str,
-        rows: tuple[int, int] | None = None,
-        columns: tuple[int, int] | None = None,
-    ) -> None:
-        self._parts, self._name = parts, name
-        self._rows = rows or (0, parts.values.shape[0])
-        self._columns = columns or (0, parts.values.shape[1])
-        super().__init__((self._rows[1] - self._rows[0], self._columns[1] - self._columns[0]), dtype)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self._name,)
+    def __init__(self, parts: ScaledParts, *, name: str, dtype: str) -> None:
+        super().__init__(parts.values.shape, dtype, name)
+        self._parts = parts
 
     @property
     def grouping(self) -> Grouping | None:
-        parts, columns = self._parts, self._parts.values.shape[1]
+        parts = self._parts
         zeros = parts.zero_codes(*self._rows)
-        if parts.bits is None or zeros is None or self.shape[1] != columns:
+        if parts.bits is None or zeros is None or self.shape[1] != self._width:
             return None
         return Grouping(
             bits=parts.bits,
@@ -152,19 +135,6 @@ class ScaledMatrix(LazyTensor):
         scales = parts.of_rows(parts.scales, first, last).astype(parts.scale_dtype)
         self.release()
         return Groups(codes, scales, zeros.astype(np.uint8))
-
-    def transposed(self) -> LazyTensor:
-        return Transposed(self)
-
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        check_take(self, start, stop, axis)
-        spans = [self._rows, self._columns]
-        spans[axis] = spans[axis][0] + start, spans[axis][0] + stop
-        return ScaledMatrix(self._parts, name=self._name, dtype=self.dtype, rows=spans[0], columns=spans[1])
-
-    def _steps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        step = max(1, _STEP // max(1, self._parts.values.shape[1]))
-        return ((at, min(at + step, stop)) for at in range(start, stop, step))
 
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         parts, first = self._parts, self._rows[0] + start
