@@ -26,7 +26,7 @@ _ANSWERED = re.compile(rb"([0-9a-f]{32})([+-]) (\{.*\}\n)")
 
 
 class BatchOutput(Protocol):
-    """Where entries go.
+    """Where entries go, in a ``with`` block.
 
     Attributes:
         created: when the batch was begun, in seconds since 1970.
@@ -40,28 +40,26 @@ class BatchOutput(Protocol):
 
     def unanswered(self, lines: Iterator[InputLine]) -> Iterator[InputLine]:
         """Yield the lines that have no answer yet; to be called once, before the first entry."""
-        ...
+        return lines
 
     def append(self, entry: Entry) -> None: ...
 
     def finish(self) -> None:
         """Every line is answered."""
-        ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        """The end of the block, whether or not every line is answered."""
 
 
-class StreamOutput:
+class StreamOutput(BatchOutput):
     """Standard output, or what stands for it: nothing can be resumed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.created, self.answered, self.failed = int(time()), 0, 0
         self._file = file
-
-    def unanswered(self, lines: Iterator[InputLine]) -> Iterator[InputLine]:
-        return lines
 
     def append(self, entry: Entry) -> None:
         self._file.write(entry.record + b"\n")
@@ -69,17 +67,8 @@ class StreamOutput:
         self.answered += 1
         self.failed += entry.failed
 
-    def finish(self) -> None:
-        pass
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-
-class FileOutput:
+class FileOutput(BatchOutput):
     """A file, and beside it ``.part`` and ``.lock`` until it is complete. For one process at a time."""
 
     def __init__(self, path: Path, fingerprint: Mapping[str, str], *, force: bool = False) -> None:
@@ -159,9 +148,6 @@ class FileOutput:
         if self._file is not None:
             self._file.close()
         retry_in_use(self._part.unlink)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         with self._stack:
