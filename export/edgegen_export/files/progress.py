@@ -17,45 +17,27 @@ def writing(scheme: str) -> str:
 
 
 class ExportProgress(Protocol):
-    """Hears how an export goes on."""
+    """Hears how an export goes on; does nothing of itself."""
 
     def expect(self, seconds: Mapping[str, float]) -> None:
         """Announce the expected seconds of the stages to come, in their order. Not called where they are not known."""
-        ...
 
     def stage(self, text: str) -> None:
         """A new stage begins."""
-        ...
 
     def advance(self, done: int, total: int) -> None:
         """Report that ``done`` of ``total`` of the stage is done: parameters written, positions compared."""
-        ...
 
     def downloaded(self, file: str, sha256: str, done: int, total: int) -> None:
         """Report that ``done`` of ``total`` bytes of a large file being downloaded are there. Called by another
         thread."""
-        ...
 
     def note(self, text: str) -> None:
         """Something good to know: what a long export will take, where an interrupted one continues."""
-        ...
 
     def warn(self, text: str) -> None:
         """Something the user should know."""
-        ...
 
 
-class Silent:
+class Silent(ExportProgress):
     """No progress."""
-
-    def expect(self, seconds: Mapping[str, float]) -> None: ...
-
-    def stage(self, text: str) -> None: ...
-
-    def advance(self, done: int, total: int) -> None: ...
-
-    def downloaded(self, file: str, sha256: str, done: int, total: int) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
