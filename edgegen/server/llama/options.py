@@ -7,7 +7,7 @@ from edgegen.openai.request import UNLIMITED, from_json
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.wire import ported_options
 from edgegen.server.wire.llama_fields import SAMPLERS
-from edgegen.server.wire.request_settings import OPTION_NAMES
+from edgegen.server.wire.request_settings import named_options
 from edgegen.server.wire.schemas import no_op_schemas, option_schemas, refused_schemas
 from edgegen.strict_json.schema import (
     ANYTHING,
@@ -103,14 +103,9 @@ def completion_options() -> dict[str, Schema]:
 
 def read_options(params: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The generation options in a body that fits its schema; what two say, and what is no bias, are problems."""
-    values, said_by = dict[str, Any](), dict[str, str]()
-    for name, value in params.items():
-        option = RENAMED.get(name, name)
-        if option not in OPTION_NAMES or (name in REFUSED and value in REFUSED[name][0]):
-            continue
-        if option in said_by:
-            problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
-        said_by[option] = name
+    values = dict[str, Any]()
+    asked = {name: value for name, value in params.items() if name not in REFUSED or value not in REFUSED[name][0]}
+    for name, option, value in named_options(asked, RENAMED, problems):
         _set(values, name, option, value, problems)
     if params.get("ignore_eos"):
         values["min_new_tokens"] = values.get("max_new_tokens", UNLIMITED)

@@ -13,7 +13,7 @@ from edgegen.server.http.error_format import THREAD_UNSUPPORTED
 from edgegen.server.messages.blocks import read_messages
 from edgegen.server.messages.schema import COUNT_REQUEST, RENAMED, REQUEST
 from edgegen.server.wire.parameters import refusal
-from edgegen.server.wire.request_settings import OPTION_NAMES, RequestSettings
+from edgegen.server.wire.request_settings import RequestSettings, named_options
 from edgegen.server.wire.wire import ChatPrompt, WireRequest
 
 _THINKS = {"enabled": True, "disabled": False, "adaptive": None}
@@ -79,16 +79,10 @@ def _prompt(given: Mapping[str, Any], problems: list[str]) -> ChatPrompt | None:
 
 
 def _options(params: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    values, said_by = dict[str, Any](), dict[str, str]()
-    for name, value in params.items():
-        option = RENAMED.get(name, name)
-        if option not in OPTION_NAMES or name == "thinking":
-            continue
-        if option in values:
-            problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
-        else:
-            # In Anthropic's API no number stands for all that fits.
-            values[option], said_by[option] = value if name == "max_tokens" else from_json(option, value), name
+    values, asked = dict[str, Any](), {name: value for name, value in params.items() if name != "thinking"}
+    for name, option, value in named_options(asked, RENAMED, problems):
+        # In Anthropic's API no number stands for all that fits.
+        values[option] = value if name == "max_tokens" else from_json(option, value)
     budget, most = _budget(params), params.get("max_tokens")
     if budget and "max_thinking_tokens" in values:
         problems.append("max_thinking_tokens and thinking.budget_tokens would say the same: keep one of them")

@@ -10,7 +10,7 @@ from edgegen.server.responses.input import read_input
 from edgegen.server.responses.schema import INCLUDED_LOGPROBS, RENAMED, REQUEST
 from edgegen.server.responses.tools import read_tools
 from edgegen.server.wire.parameters import check_stream_options
-from edgegen.server.wire.request_settings import OPTION_NAMES, RequestSettings
+from edgegen.server.wire.request_settings import RequestSettings, named_options
 from edgegen.server.wire.wire import ChatPrompt, WireRequest
 
 _TRUNCATION = {"auto": "drop_oldest", "disabled": "error"}
@@ -74,14 +74,8 @@ def _format(params: Mapping[str, Any]) -> object:
 
 
 def _settings(params: Mapping[str, Any]) -> RequestSettings:
-    values, problems, said_by = dict[str, Any](), list[str](), dict[str, str]()
-    for name, value in params.items():
-        option = RENAMED.get(name, name)
-        if option not in OPTION_NAMES:
-            continue
-        if option in said_by:
-            problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
-        said_by[option] = name
+    values, problems = dict[str, Any](), list[str]()
+    for name, option, value in named_options(params, RENAMED, problems):
         if name == "text":
             value = _response_format(value.get("format"))
         elif name == "truncation":

@@ -1,7 +1,7 @@
 """RequestSettings: the generation options of a request, checked against limits and against its model."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -19,6 +19,23 @@ OPTION_NAMES = frozenset(option.name for option in GENERATION_OPTIONS if not isi
 
 _OTHER_LIMITS = ("stop_strings", "negative_prompt", "response_format")
 """Lists and objects whose entries are not counted: these are limited elsewhere, by the context or the body's size."""
+
+
+def named_options(
+    params: Mapping[str, Any], renamed: Mapping[str, str], problems: list[str]
+) -> Iterator[tuple[str, str, Any]]:
+    """Yield the name, the option and the value of each of ``params`` that is an option, under whatever name.
+
+    Two that say the same are appended to ``problems``.
+    """
+    said_by = dict[str, str]()
+    for name, value in params.items():
+        option = renamed.get(name, name)
+        if option in OPTION_NAMES:
+            if option in said_by:
+                problems.append(f"{said_by[option]} and {name} would say the same: keep one of them")
+            said_by[option] = name
+            yield name, option, value
 
 
 @dataclass(frozen=True, slots=True)
