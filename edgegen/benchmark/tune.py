@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
 from edgegen.benchmark.options import BenchmarkOptions
@@ -83,9 +84,9 @@ def tune(
     known = found or cores()
     start = TunedOptions(known.usable, EngineOptions().prefill_chunk, bundle.variant.kv.dtype)
     axes: list[list[_Change]] = [
-        [_with_threads(threads) for threads in thread_choices(known)],
-        [_with_chunk(chunk) for chunk in _CHUNKS if chunk <= prompt],
-        [_with_kv(bundle, n) for n in range(len(bundle.manifest.variants))],
+        [partial(replace, threads=threads) for threads in thread_choices(known)],
+        [partial(replace, prefill_chunk=chunk) for chunk in _CHUNKS if chunk <= prompt],
+        [partial(replace, kv=variant.kv.dtype) for variant in bundle.manifest.variants],
     ]
     bundle.verify_once()
     done, total = 0, repeats * sum(len(_choices(start, axis)) for axis in axes)
@@ -114,18 +115,6 @@ def thread_choices(known: Cores) -> list[int]:
 
 def _choices(best: TunedOptions, axis: Sequence[_Change]) -> list[TunedOptions]:
     return [*dict.fromkeys([best, *(change(best) for change in axis)])]
-
-
-def _with_threads(threads: int) -> _Change:
-    return lambda options: replace(options, threads=threads)
-
-
-def _with_chunk(chunk: int) -> _Change:
-    return lambda options: replace(options, prefill_chunk=chunk)
-
-
-def _with_kv(bundle: Bundle, n: int) -> _Change:
-    return lambda options: replace(options, kv=bundle.manifest.variants[n].kv.dtype)
 
 
 def _measure(bundle: Bundle, choice: TunedOptions, prompt: int, run_round: RunRound) -> Trial:
