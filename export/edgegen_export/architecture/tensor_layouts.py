@@ -7,6 +7,7 @@ returns our tensors as lazy views of them.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -69,8 +70,7 @@ class Concatenated(TensorLayout):
 
     def apply(self, theirs: Sequence[LazyTensor], ours: Sequence[Shape]) -> list[LazyTensor]:
         whole = theirs[0].transposed() if self.transposed else theirs[0]
-        ends = [sum(s[0] for s in ours[: k + 1]) for k in range(len(ours))]
-        return [whole.take(end - shape[0], end) for end, shape in zip(ends, ours, strict=True)]
+        return [whole.take(start, end) for start, end in pairwise(accumulate((s[0] for s in ours), initial=0))]
 
 
 def transposed(theirs: str) -> Concatenated:
@@ -166,11 +166,8 @@ class Skipping(TensorLayout):
 
 
 @dataclass(frozen=True, slots=True)
-class Leading(TensorLayout):
+class Leading(Same):
     """The first rows of one tensor: those behind them, of which there may be any number, pad it."""
-
-    def shape(self, ours: Sequence[Shape]) -> Shape:
-        return ours[0]
 
     def shapes(self, ours: Sequence[Shape], found: Sequence[Shape | None]) -> Sequence[Shape]:
         rows, *rest = ours[0]
@@ -263,7 +260,7 @@ class Scattered(Stacked):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(TensorLayout):
+class Joined(Same):
     """One of ours, in ``parts`` of so many rows along the output axis; ``{n}`` in the template is the name of a part.
 
     Transformers 5 writes parts of other sizes, which add up to the same rows in the same order.
@@ -274,9 +271,6 @@ class Joined(TensorLayout):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.theirs.replace("{n}", name) for name, _ in self.parts)
-
-    def shape(self, ours: Sequence[Shape]) -> Shape:
-        return ours[0]
 
     def shapes(self, ours: Sequence[Shape], found: Sequence[Shape | None]) -> Sequence[Shape]:
         rows, *rest = ours[0]
@@ -314,11 +308,7 @@ class ExpertStack(TensorLayout):
         experts = [stack.take(e, e + 1).reshaped(shape) for e in range(self.count)]
         rows_first = [e.transposed() if len(shape) > 1 else e for e in experts]
         if not self.in_turns:
-            ends = [sum(s[0] for s in ours[: k + 1]) // self.count for k in range(len(ours))]
-            starts = [0, *ends[:-1]]
-            return [
-                LazyTensor.concat([e.take(start, end) for e in rows_first])
-                for start, end in zip(starts, ends, strict=True)
-            ]
+            ends = accumulate((s[0] // self.count for s in ours), initial=0)
+            return [LazyTensor.concat([e.take(start, end) for e in rows_first]) for start, end in pairwise(ends)]
         whole, turns = LazyTensor.concat(rows_first), len(ours)
         return [whole.reordered(np.arange(k, whole.shape[0], turns)) if turns > 1 else whole for k in range(turns)]
