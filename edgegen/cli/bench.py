@@ -3,7 +3,7 @@
 import json
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.bench_plot import check_plot, plot_decode
 from edgegen.cli.bench_table import bench_table
 from edgegen.cli.check import Check
+from edgegen.cli.flag import F
 from edgegen.cli.grouped_help import GroupedCommand, in_group
 from edgegen.cli.option_flags import given_engine_options, option_flags
 from edgegen.cli.progress_bar import progress_bar
@@ -28,8 +29,10 @@ _DEFAULTS = BenchmarkOptions()
 _TESTS = in_group("Tests")
 
 
-def _listed(values: Sequence[int]) -> str:
-    return ",".join(map(str, values))
+def _numbers(flag: str, default: Sequence[int], text: str) -> Callable[[F], F]:
+    """A flag for several numbers to test with."""
+    listed = ",".join(map(str, default))
+    return click.option(flag, metavar="N,…", default=listed, show_default=True, cls=_TESTS, help=text)
 
 
 @click.command("bench", cls=GroupedCommand)
@@ -42,30 +45,9 @@ def _listed(values: Sequence[int]) -> str:
     cls=_TESTS,
     help=f"A name or a path; may be repeated.  [{DEFAULT_MODEL}]",
 )
-@click.option(
-    "--prefill",
-    metavar="N,…",
-    default=_listed(_DEFAULTS.prefill),
-    show_default=True,
-    cls=_TESTS,
-    help="Lengths of prompts.",
-)
-@click.option(
-    "--context",
-    metavar="N,…",
-    default=_listed(_DEFAULTS.contexts),
-    show_default=True,
-    cls=_TESTS,
-    help="Contexts to decode at.",
-)
-@click.option(
-    "--batch",
-    metavar="N,…",
-    default=_listed(_DEFAULTS.batches),
-    show_default=True,
-    cls=_TESTS,
-    help="Sequences to decode together.",
-)
+@_numbers("--prefill", _DEFAULTS.prefill, "Lengths of prompts.")
+@_numbers("--context", _DEFAULTS.contexts, "Contexts to decode at.")
+@_numbers("--batch", _DEFAULTS.batches, "Sequences to decode together.")
 @click.option(
     "--repeats",
     type=int,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from edgegen.benchmark import Benchmark, DecodeSpeed, Spread
+from edgegen.cli.parity_table import aligned
 
 Item = TypeVar("Item")
 
@@ -42,8 +43,7 @@ def bench_table(results: Sequence[Benchmark]) -> str:
         line("CPU after a step, ms", lambda one: _spelled(one.spin_seconds, 1e3)),
         line("CPU when idle, %", lambda one: _spelled(one.idle_cpu, 100)),
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join([*(_aligned(row, widths) for row in rows), *_left_out(results)])
+    return "\n".join([*aligned(rows), *_left_out(results)])
 
 
 def _first(table: Mapping[int, DecodeSpeed]) -> DecodeSpeed:
@@ -66,8 +66,3 @@ def _spelled(spread: Spread | None, unit: float = 1.0) -> str:
 def _figure(value: float) -> str:
     """With about three digits."""
     return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    label, *figures = row
-    return "  ".join([label.ljust(widths[0]), *(f.rjust(w) for f, w in zip(figures, widths[1:], strict=True))]).rstrip()

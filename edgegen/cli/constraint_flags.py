@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgegen.cli.flag import F
 from edgegen.cli.grouped_help import in_group
-from edgegen.cli.option_flags import F
 from edgegen.errors import UsageError
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 import json
 import os
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -38,6 +39,9 @@ WITHOUT_VARIABLE: dict[str, tuple[str, ...]] = {
 
 _WITHOUT = {name for names in WITHOUT_VARIABLE.values() for name in names}
 _READ = "edgegen.environment"
+
+F = TypeVar("F", bound=Callable[..., Any])
+"""A command that flags are given to."""
 
 
 class Flag(click.Option):

@@ -1,11 +1,10 @@
 """``-hf OWNER/NAME:QUANT``: llama.cpp's flag for a model of the hub."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from edgegen.cli.flag import F
 
 
 def hub_flag(kind: type[click.Option]) -> Callable[[F], F]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -11,6 +10,7 @@ from click.core import ParameterSource
 from edgegen.bundle.checkpoint_place import checkpoint_at
 from edgegen.bundle.hub_name import is_hub_address
 from edgegen.bundle.store import BundleStore
+from edgegen.cli.flag import F
 from edgegen.cli.grouped_help import HelpGroup, in_group
 from edgegen.cli.hub_flag import hub_flag
 from edgegen.cli.scheme_flags import SCHEMES, Scheme, chosen_scheme
@@ -20,8 +20,6 @@ from edgegen.system import expand_user, use_one_blas_thread
 MODEL_HELP = "Bundle, GGUF file, checkpoint."
 
 _GIVEN = "edgegen.model_flags"
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from edgegen.cli.byte_count import BYTES
-from edgegen.cli.flag import is_from_environment
+from edgegen.cli.flag import F, is_from_environment
 from edgegen.cli.grouped_help import in_group
 from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
@@ -15,8 +15,6 @@ from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.kinds import Biases, Bytes, FilePath, Number, OneOf, Switch, TokenIds
 from edgegen.options.option_set import OptionSet, options_of
 from edgegen.options.table import Option
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _OF_CHATS: GenerationOverrides = {"context_overflow": "drop_oldest"}
 DEFAULTS: dict[str, GenerationOverrides] = {"chat": _OF_CHATS, "run": _OF_CHATS}

@@ -1,6 +1,6 @@
 """Parity report as a short table: a column for each variant."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
 
@@ -27,8 +27,16 @@ def parity_table(report: ParityReport) -> str:
         rows.append(
             ["worst layer's relative error", *(worst_layer(report.layer_errors.get(name)) for name in variants)]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(row, widths) for row in rows)
+    return "\n".join(aligned(rows))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines: labels begin where their column does, figures end where theirs do."""
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [
+        "  ".join([label.ljust(first), *(f.rjust(w) for f, w in zip(figures, others, strict=True))]).rstrip()
+        for label, *figures in rows
+    ]
 
 
 def perplexity_change(parity: VariantParity) -> str:
@@ -47,8 +55,3 @@ def worst_layer(errors: tuple[float, ...] | None) -> str:
 def _difference(largest: float) -> str:
     """Of logits."""
     return f"{largest:.1e}" if largest else "equal"
-
-
-def _line(row: list[str], widths: list[int]) -> str:
-    label, *figures = row
-    return "  ".join([label.ljust(widths[0]), *(f.rjust(w) for f, w in zip(figures, widths[1:], strict=True))]).rstrip()

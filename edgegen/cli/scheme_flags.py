@@ -1,17 +1,16 @@
 """``--int8``, ``--int4``, ``--fp16`` and ``--fp32``: how the weights of a bundle are stored."""
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import click
+
+from edgegen.cli.flag import F
 
 Scheme = Literal["int8", "int4", "fp16", "fp32"]
 """How weights are stored."""
 
 SCHEMES: "tuple[Scheme, ...]" = ("int8", "int4", "fp16", "fp32")
 """The one that is made without a flag first."""
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def scheme_flags(command: F) -> F:
