@@ -19,13 +19,13 @@ from edgegen.server.http.metrics import Metrics
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.http.request_log import RequestLog
 from edgegen.server.llama.api import LLAMA_WIRES
-from edgegen.server.llama.embedding import LlamaEmbedding
+from edgegen.server.llama.embedding import EMBEDDING_WIRE
 from edgegen.server.llama.routes import LlamaRoutes
 from edgegen.server.messages.api import COUNT_WIRE, MESSAGE_WIRE
 from edgegen.server.models.pulls import Pulls
 from edgegen.server.models.served_models import ModelSource, ServedModels
 from edgegen.server.ollama.api import OLLAMA_WIRES
-from edgegen.server.ollama.embed import OllamaEmbed, OllamaEmbeddings
+from edgegen.server.ollama.embed import EMBED_WIRES
 from edgegen.server.ollama.model_routes import OllamaRoutes
 from edgegen.server.openai.chat_completions import CHAT_WIRE
 from edgegen.server.openai.completions import COMPLETION_WIRE
@@ -35,7 +35,7 @@ from edgegen.server.responses.api import RESPONSES_WIRE
 from edgegen.server.routes.catalogue_routes import CatalogueRoutes
 from edgegen.server.routes.information import Information
 from edgegen.server.routes.model_routes import ModelRoutes
-from edgegen.server.wire.embeddings import EmbeddingsEndpoint, EmbeddingsWire, OpenAIEmbeddings
+from edgegen.server.wire.embeddings import EMBEDDINGS_WIRE, EmbeddingsEndpoint, EmbeddingsWire
 from edgegen.server.wire.endpoint import GenerationEndpoint
 from edgegen.server.wire.wire import Wire
 
@@ -53,12 +53,7 @@ WIRES: Sequence[Wire] = (
 WITHOUT_VERSION: Mapping[str, Wire] = {"/chat/completions": CHAT_WIRE}
 """Paths that llama-server has without /v1 too; its /completions is its own."""
 
-EMBEDDING_WIRES: Sequence[EmbeddingsWire] = (
-    OpenAIEmbeddings(),
-    OllamaEmbed(),
-    OllamaEmbeddings(),
-    LlamaEmbedding(),
-)
+EMBEDDING_WIRES: Sequence[EmbeddingsWire] = (EMBEDDINGS_WIRE, *EMBED_WIRES, EMBEDDING_WIRE)
 """The APIs that make embeddings."""
 
 

@@ -1,4 +1,4 @@
-"""OllamaEmbed and OllamaEmbeddings: ollama's ``/api/embed``, and the older ``/api/embeddings``."""
+"""EMBED_WIRES: ollama's ``/api/embed``, and the older ``/api/embeddings``."""
 
 from collections.abc import Mapping
 from time import perf_counter
@@ -8,49 +8,47 @@ from edgegen.scoring.embeddings import Embeddings
 from edgegen.server.ollama.options import keep_alive_seconds
 from edgegen.server.ollama.response import nanoseconds
 from edgegen.server.ollama.schema import EMBED, EMBED_REQUEST, EMBEDDINGS, EMBEDDINGS_REQUEST
-from edgegen.server.wire.embeddings import EmbeddingsRequest
+from edgegen.server.wire.embeddings import EmbeddingsRequest, EmbeddingsWire
 
 
-class OllamaEmbed:
-    url = EMBED
-
-    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
-        params = EMBED_REQUEST.read(body)
-        texts = [params["input"]] if isinstance(params["input"], str) else params["input"]
-        return EmbeddingsRequest(
-            tuple(filter(None, texts)),
-            normalize=True,
-            body=params,
-            truncate=params.get("truncate", True),
-            keep_alive=keep_alive_seconds(params.get("keep_alive")),
-        )
-
-    def answer(self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
-        return {
-            "model": asked.body.get("model", model),
-            "embeddings": embeddings.vectors.tolist(),
-            "total_duration": nanoseconds(perf_counter() - asked.begin),
-            "load_duration": nanoseconds(loaded - asked.begin),
-            "prompt_eval_count": embeddings.prompt_tokens,
-        }
+def _read(body: Mapping[str, Any]) -> EmbeddingsRequest:
+    params = EMBED_REQUEST.read(body)
+    texts = [params["input"]] if isinstance(params["input"], str) else params["input"]
+    return EmbeddingsRequest(
+        tuple(filter(None, texts)),
+        normalize=True,
+        body=params,
+        truncate=params.get("truncate", True),
+        keep_alive=keep_alive_seconds(params.get("keep_alive")),
+    )
 
 
-class OllamaEmbeddings:
+def _answer(model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
+    return {
+        "model": asked.body.get("model", model),
+        "embeddings": embeddings.vectors.tolist(),
+        "total_duration": nanoseconds(perf_counter() - asked.begin),
+        "load_duration": nanoseconds(loaded - asked.begin),
+        "prompt_eval_count": embeddings.prompt_tokens,
+    }
+
+
+def _read_older(body: Mapping[str, Any]) -> EmbeddingsRequest:
     """One text, whose vector is not normalized."""
+    params = EMBEDDINGS_REQUEST.read(body)
+    return EmbeddingsRequest(
+        tuple(filter(None, [params.get("prompt")])),
+        normalize=False,
+        body=params,
+        param="prompt",
+        truncate=True,
+        keep_alive=keep_alive_seconds(params.get("keep_alive")),
+    )
 
-    url = EMBEDDINGS
 
-    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
-        params = EMBEDDINGS_REQUEST.read(body)
-        return EmbeddingsRequest(
-            tuple(filter(None, [params.get("prompt")])),
-            normalize=False,
-            body=params,
-            param="prompt",
-            truncate=True,
-            keep_alive=keep_alive_seconds(params.get("keep_alive")),
-        )
+def _answer_older(model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
+    """Without a text the model is loaded."""
+    return {"embedding": embeddings.vectors[0].tolist() if len(embeddings.vectors) else []}
 
-    def answer(self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
-        """Without a text the model is loaded."""
-        return {"embedding": embeddings.vectors[0].tolist() if len(embeddings.vectors) else []}
+
+EMBED_WIRES = (EmbeddingsWire(EMBED, _read, _answer), EmbeddingsWire(EMBEDDINGS, _read_older, _answer_older))

@@ -2,10 +2,10 @@
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -123,42 +123,38 @@ def _truncated(llm: LLM, ids: list[int]) -> list[int]:
     return [*ids[: len(ids) - after - excess], *ids[len(ids) - after :]]
 
 
-class EmbeddingsWire(Protocol):
-    """The API of one path."""
+@dataclass(frozen=True, slots=True)
+class EmbeddingsWire:
+    """The API of one path.
 
-    @property
-    def url(self) -> str: ...
+    Attributes:
+        read: checks a body, in a thread, before any model is looked at; raises ``ApiError`` for a parameter that is
+            unknown, of another type or beyond its limit.
+        answer: the body of the answer of a model of that name; the last argument is when the model was there, by
+            :func:`time.perf_counter`.
+    """
 
-    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
-        """Check a body; runs in a thread, before any model is looked at.
-
-        Raises:
-            ApiError: a parameter is unknown, of another type or beyond its limit.
-        """
-        ...
-
-    def answer(
-        self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float
-    ) -> dict[str, Any] | list[dict[str, Any]]:
-        """The body of the answer; ``loaded``: when the model was there, by :func:`time.perf_counter`."""
-        ...
+    url: str
+    read: Callable[[Mapping[str, Any]], EmbeddingsRequest]
+    answer: Callable[[str, EmbeddingsRequest, Embeddings, float], dict[str, Any] | list[dict[str, Any]]]
 
 
-class OpenAIEmbeddings:
-    url = EMBEDDINGS
+def _read(body: Mapping[str, Any]) -> EmbeddingsRequest:
+    given = _PARAMETERS.read(body)
+    return EmbeddingsRequest(several(given["input"]), given.get("normalize"), given)
 
-    def read(self, body: Mapping[str, Any]) -> EmbeddingsRequest:
-        given = _PARAMETERS.read(body)
-        return EmbeddingsRequest(several(given["input"]), given.get("normalize"), given)
 
-    def answer(self, model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
-        """Vectors, or the base64 of their float32 values in little-endian order."""
-        vectors = embeddings.vectors.astype("<f4")
-        coded = asked.body.get("encoding_format") == "base64"
-        told: list[Any] = [base64.b64encode(one.tobytes()).decode() for one in vectors] if coded else vectors.tolist()
-        data = [{"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(told)]
-        usage = {"prompt_tokens": embeddings.prompt_tokens, "total_tokens": embeddings.prompt_tokens}
-        return {"object": "list", "data": data, "model": model, "usage": usage}
+def _answer(model: str, asked: EmbeddingsRequest, embeddings: Embeddings, loaded: float) -> dict[str, Any]:
+    """Vectors, or the base64 of their float32 values in little-endian order."""
+    vectors = embeddings.vectors.astype("<f4")
+    coded = asked.body.get("encoding_format") == "base64"
+    told: list[Any] = [base64.b64encode(one.tobytes()).decode() for one in vectors] if coded else vectors.tolist()
+    data = [{"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(told)]
+    usage = {"prompt_tokens": embeddings.prompt_tokens, "total_tokens": embeddings.prompt_tokens}
+    return {"object": "list", "data": data, "model": model, "usage": usage}
+
+
+EMBEDDINGS_WIRE = EmbeddingsWire(EMBEDDINGS, _read, _answer)
 
 
 class EmbeddingsEndpoint:
