@@ -31,7 +31,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     bound: dict[str, LazyTensor] = {}
     used: set[str] = set()
     problems = list(clashes)
-    spare = _spare_tensors(config)
+    spare = {f"{layer}{name}" for layer, one in components_of(config) for name in one.spare}
     head = next((layout.theirs for names, layout in instances if names == ("head.weight",)), "")
     for names, layout in instances:
         if not all(name in shapes for name in names):  # ours do not exist under this config
@@ -119,11 +119,6 @@ def bind_draft_head(
         return bind(alone, decoder, own), ""
     except TensorError as error:
         return {}, str(error)
-
-
-def _spare_tensors(config: DecoderConfig) -> set[str]:
-    """Tensors that a checkpoint may have, and that nothing is computed with."""
-    return {f"{layer}{name}" for layer, one in components_of(config) for name in one.spare}
 
 
 def _layer(name: str) -> str:

@@ -43,18 +43,6 @@ def _is_share(value: object) -> bool:
     return value is False or (_is_number(value) and 0 <= cast(float, value) <= 1)
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_word(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, int)
-
-
 def _is_plain(value: object) -> bool:
     """A number, a text or a truth value, or a list of such."""
     values = cast("list[object]", value) if isinstance(value, list) else [value]
@@ -91,7 +79,7 @@ _KINDS = (
             r"|fuse_(?:norm|swiglu|cross_entropy|linear_cross_entropy)"
         ),
         "it is true or false: how a program trains or computes",
-        _is_flag,
+        lambda value: isinstance(value, bool),
     ),
     _Kind(
         re.compile(
@@ -99,7 +87,7 @@ _KINDS = (
             r"|(?:num_)?logits_to_keep"
         ),
         "it is a number: how a program divides its work",
-        _is_size,
+        lambda value: isinstance(value, int),
     ),
     _Kind(
         re.compile(
@@ -107,7 +95,7 @@ _KINDS = (
             r"|attn_impl|moe_token_dispatcher_type|(?:training|params)_dtype"
         ),
         "it is a text of another program",
-        _is_word,
+        lambda value: isinstance(value, str),
     ),
     _Kind(
         re.compile(r"keys_to_ignore_at_inference"), "it lists outputs of transformers", lambda v: isinstance(v, list)

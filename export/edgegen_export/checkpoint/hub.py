@@ -213,11 +213,7 @@ def _listed_and_fetched(
             if isinstance(found, Snapshot):
                 return found
             at = found
-    raise _moving(repo)
-
-
-def _moving(repo: str) -> HubError:
-    return refusal(f"{repo}: the hub sends files of another commit each time")
+    raise refusal(f"{repo}: the hub sends files of another commit each time")
 
 
 class _Listed(NamedTuple):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention, Gate
+from edgegen_export.architecture.components.attention import Gate
 from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
@@ -55,12 +55,8 @@ def _with_heads(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
         read.problem(f"{key}: multiples of num_key_value_heads = {kv_heads} expected, found {list(counts)}")
         return config
     for i, count in enumerate(counts):
-        config = config.each_attention(partial(_with_count, count=count), [i])
+        config = config.each_attention(partial(replace, heads=count), [i])
     return config
-
-
-def _with_count(own: Attention, count: int) -> Attention:
-    return replace(own, heads=count)
 
 
 def _gate(read: ConfigReader) -> Gate:

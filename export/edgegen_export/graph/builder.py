@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import (
-    AttributeProto,
     FunctionProto,
     GraphProto,
     ModelProto,
@@ -163,7 +162,7 @@ class GraphBuilder:
         name = f"{path}.{count}" if count else path
         outputs = [Value(name if k == 0 else f"{name}:{k}") for k in range(num_outputs)]
         node = helper.make_node(op_type, list(inputs), list(outputs), name=name, domain=domain or None)
-        node.attribute.extend(_attribute(key, value) for key, value in attributes.items())
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
         self._nodes.append(node)
         return tuple(outputs)
 
@@ -236,10 +235,6 @@ class GraphBuilder:
 
 def _opsets(opset: int, *more: str) -> list[OperatorSetIdProto]:
     return [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in (MICROSOFT, *more))]
-
-
-def _attribute(name: str, value: AttributeValue) -> AttributeProto:
-    return helper.make_attribute(name, value)
 
 
 def _external(tensor: Tensor, location: str) -> TensorProto:

@@ -92,7 +92,7 @@ class BundleWriter:
             self._scratch = self.folder.with_name(self.folder.name + _SCRATCH)
             self._lock.enter_context(locked(self.folder))
             self.folder.mkdir(parents=True)
-            self.version = self._next_version()
+            self.version = f"v{max(self._versions(), default=0) + 1}"
         except OSError as error:
             self._lock.close()
             raise ExportError(f"{target} cannot be written: {error.strerror or error}.") from error
@@ -157,9 +157,6 @@ class BundleWriter:
         sync_folder(self.target)
         earlier = (path for number, path in self._versions().items() if number < int(self.version[1:]))
         return [path for path in earlier if remove_folder(path)]
-
-    def _next_version(self) -> str:
-        return f"v{max(self._versions(), default=0) + 1}"
 
     def _versions(self) -> dict[int, Path]:
         return {int(p.name[1:]): p for p in self.target.glob("v*") if _is_version(p)}

@@ -93,7 +93,7 @@ def _lazy(file: MappedFile, name: str, entry: TensorEntry) -> LazyTensor:
     stored = entry.format
     if stored.dtype is not None:
         array = file.view(entry.offset, entry.nbytes, stored.dtype, entry.shape)
-        return ArrayTensor(array, name=name, file=file, dtype=_dtype_name(stored.dtype))
+        return ArrayTensor(array, name=name, file=file, dtype=stored.dtype.newbyteorder("=").name)
     if not stored.readable or len(entry.shape) not in (2, 3) or (len(entry.shape) == 3 and not entry.nbytes):
         shape_only = np.broadcast_to(np.uint8(0), entry.shape)
         kind = stored.name if not stored.readable else f"{stored.name} of {len(entry.shape)} axes"
@@ -104,7 +104,3 @@ def _lazy(file: MappedFile, name: str, entry: TensorEntry) -> LazyTensor:
     if len(entry.shape) == 2:
         return whole
     return Stacked.of([whole.take(at, at + rows) for at in range(0, whole.shape[0], rows)])
-
-
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return dtype.newbyteorder("=").name
