@@ -78,7 +78,8 @@ def read_questions(text: str, where: str) -> Records[Question]:
 
 def read_pairs(text: str, where: str) -> Records[Pair]:
     """The pairs that a text holds; ``where`` names it in the problems."""
-    return _read(text, where, "pair", _pair)
+    good, bad = ("sentence_good",), ("sentence_bad",)
+    return _read(text, where, "pair", lambda record, line: Pair(record.text(good), record.text(bad), line))
 
 
 def _read(text: str, where: str, what: str, item_of: "Callable[[_Record, int], Item]") -> Records[Item]:
@@ -103,10 +104,6 @@ def _read(text: str, where: str, what: str, item_of: "Callable[[_Record, int], I
 def _question(record: "_Record", line: int) -> Question:
     context, choices = record.text(_CONTEXT, empty=True), record.choices()
     return Question(context, choices, record.answer(len(choices)), line)
-
-
-def _pair(record: "_Record", line: int) -> Pair:
-    return Pair(record.text(("sentence_good",)), record.text(("sentence_bad",)), line)
 
 
 def _object(line: str, problems: list[str]) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.bundle.manifest import GraphVariant, KVLayer, Phase
+from edgegen.bundle.manifest import GraphVariant, Phase
 from edgegen.model.concat_cache import ConcatCache
 from edgegen.model.in_place_runner import OnHidden
 from edgegen.model.ort_session import Binding, Buffer, GraphPair
@@ -76,7 +76,9 @@ class ConcatRunner:
         names, layers = self._variant.contract, self._variant.kv.layers
         before, tokens = int(cache.lengths[slot]), ids.shape[1]
         after = before + tokens
-        present = [_room(layer, after, self._variant.kv.format.array_dtype) for layer in layers for _ in "kv"]
+        dtype = self._variant.kv.format.array_dtype
+        shapes = [(1, layer.kv_heads, after, layer.head_dim) for layer in layers for _ in "kv"]
+        present = [Buffer(np.empty(shape, dtype)) for shape in shapes]
         bind.input(names.input_ids, Buffer(np.ascontiguousarray(ids)))
         bind.input(names.position_ids, Buffer(np.arange(before, after, dtype=np.int64)[None]))
         for name, buffer in zip(self._pasts, cache.past(slot), strict=True):
@@ -86,7 +88,3 @@ class ConcatRunner:
         bind.output(names.logits, Buffer(logits))
         bind.run()
         cache.replace(slot, present)
-
-
-def _room(layer: KVLayer, length: int, dtype: str) -> Buffer:
-    return Buffer(np.empty((1, layer.kv_heads, length, layer.head_dim), dtype))

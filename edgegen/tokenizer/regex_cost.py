@@ -444,19 +444,12 @@ def _character(escape: str) -> str:
     return _LITERAL.get(letter, "\0" if letter == "0" else letter)
 
 
-def _is_digit(character: str) -> bool:
-    return category(character) == "Nd"
-
-
-def _is_word(character: str) -> bool:
-    return category(character)[0] in "LMN" or character == "_"
-
-
-def _is_hex(character: str) -> bool:
-    return character in "0123456789abcdefABCDEF"
-
-
-_KINDS: Mapping[str, Callable[[str], bool]] = {"s": str.isspace, "d": _is_digit, "w": _is_word, "h": _is_hex}
+_KINDS: Mapping[str, Callable[[str], bool]] = {
+    "s": str.isspace,
+    "d": lambda character: category(character) == "Nd",
+    "w": lambda character: category(character)[0] in "LMN" or character == "_",
+    "h": lambda character: character in "0123456789abcdefABCDEF",
+}
 
 
 def _samples(pattern: str) -> list[str]:
