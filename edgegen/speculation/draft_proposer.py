@@ -8,36 +8,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgegen.sampling import LogitsPipeline
-from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.adaptive_length import TOKEN_COST, AdaptiveLength
 from edgegen.speculation.draft_model import DraftModel, Logits
 from edgegen.speculation.token_choice import TokenChoice
 
 
 class DraftProposer:
-    """Proposes for one sequence; ``pipeline``, which must not be stateful, and ``sampler`` are the sequence's own."""
+    """Proposes for one sequence: tokens of its ``choice``, as many as ``pace`` has them."""
 
     always_accepted = False
 
-    def __init__(
-        self,
-        model: DraftModel,
-        pipeline: LogitsPipeline,
-        sampler: Sampler,
-        *,
-        prompt_length: int,
-        vocab_size: int,
-        longest: int,
-        runs_again: bool = False,
-    ) -> None:
-        """``vocab_size``: of the target model's logits; ``longest``: most tokens of a proposal; ``runs_again``: as
-        in :class:`AdaptiveLength`, of the target."""
+    def __init__(self, model: DraftModel, choice: TokenChoice, pace: AdaptiveLength, vocab_size: int) -> None:
+        """``vocab_size``: of the target model's logits."""
         self._model = model
-        self._choice = TokenChoice(pipeline, sampler, prompt_length)
-        self._prompt_length = prompt_length
+        self._choice = choice
+        self._pace = pace
         self._vocab_size = vocab_size
-        self._pace = AdaptiveLength(longest, model.cost, runs_again=runs_again)
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
         """Tokens of the draft model; none beyond its context, and none while it still prefills the prompt.
@@ -51,7 +37,7 @@ class DraftProposer:
         ids, unread = list(token_ids), self._model.unread(token_ids, self)
         logits = self._model.read(ids, self)
         if logits is not None:
-            self._pay_for_reading(min(unread, len(ids) - self._prompt_length))
+            self._pay_for_reading(min(unread, len(ids) - self._choice.prompt_length))
         while logits is not None:
             ids.append(self._choice.of(self._fitted(logits), ids))
             logits = self._model.read(ids, self) if len(ids) < len(token_ids) + length else None

@@ -64,19 +64,14 @@ class SpeculationSources:
             size = options.max_matching_ngram_size or DEFAULT_NGRAM_SIZE
             proposers.append(NGramProposer(lookup, size, runs_again=self._runs_again(lookup)))
         if self.draft is not None:
+            from edgegen.speculation.adaptive_length import AdaptiveLength
             from edgegen.speculation.draft_proposer import DraftProposer
+            from edgegen.speculation.token_choice import TokenChoice
 
             longest = options.num_assistant_tokens or DEFAULT_ASSISTANT_TOKENS
-            drafted = DraftProposer(
-                self.draft,
-                pipeline,
-                sampler,
-                prompt_length=prompt_length,
-                vocab_size=vocab_size,
-                longest=longest,
-                runs_again=self._runs_again(longest),
-            )
-            proposers.append(drafted)
+            pace = AdaptiveLength(longest, self.draft.cost, runs_again=self._runs_again(longest))
+            choice = TokenChoice(pipeline, sampler, prompt_length)
+            proposers.append(DraftProposer(self.draft, choice, pace, vocab_size))
         if self.head is not None:
             from edgegen.speculation.expected_length import ExpectedLength
             from edgegen.speculation.token_choice import TokenChoice

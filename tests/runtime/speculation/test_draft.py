@@ -19,8 +19,10 @@ from edgegen.llm import LLM
 from edgegen.options.engine import EngineOptions
 from edgegen.sampling import Candidates, LogitsContext, LogitsPipeline
 from edgegen.sampling.sampler import Sampler
+from edgegen.speculation.adaptive_length import AdaptiveLength
 from edgegen.speculation.draft_model import DraftModel
 from edgegen.speculation.draft_proposer import DraftProposer
+from edgegen.speculation.token_choice import TokenChoice
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.runtime.models import VOCAB_SIZE, RandomGraphs, fake_runner, random_ids, write_fake_bundle
@@ -34,14 +36,8 @@ def drafted(graphs: RandomGraphs, *, chunk: int = 8, max_context: int = 512, cos
 
 
 def proposer(model: DraftModel, *, longest: int = 8, pipeline: LogitsPipeline | None = None) -> DraftProposer:
-    return DraftProposer(
-        model,
-        pipeline or LogitsPipeline(),
-        Sampler(seed=5, do_sample=True),
-        prompt_length=len(PROMPT),
-        vocab_size=VOCAB_SIZE,
-        longest=longest,
-    )
+    choice = TokenChoice(pipeline or LogitsPipeline(), Sampler(seed=5, do_sample=True), len(PROMPT))
+    return DraftProposer(model, choice, AdaptiveLength(longest, model.cost), VOCAB_SIZE)
 
 
 def row(new: int, *proposers: DraftProposer) -> Sequence:
