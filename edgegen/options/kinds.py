@@ -22,10 +22,13 @@ class Kind(ABC):
     secret: ClassVar[bool] = False
     """Whether no text of the options may show a value."""
 
+    words: str
+    """What ``spelled`` is, where a kind has no more to say."""
+
     @property
-    @abstractmethod
     def spelled(self) -> str:
         """Type and range in a few words, for the documentation."""
+        return self.words
 
     def normalized(self, value: object) -> Any:
         """The value itself for a shorter way to write it; what is neither stays for the check."""
@@ -65,9 +68,7 @@ class Bytes(Number):
 class Switch(Kind):
     """True or False."""
 
-    @property
-    def spelled(self) -> str:
-        return "bool"
+    words = "bool"
 
     def problems(self, name: str, value: object) -> list[str]:
         return boolean(name, value)
@@ -98,9 +99,7 @@ def _either(words: Iterable[str]) -> str:
 class TokenId(Kind):
     """One token id."""
 
-    @property
-    def spelled(self) -> str:
-        return "token id"
+    words = "token id"
 
     def problems(self, name: str, value: object) -> list[str]:
         return token_ids(name, (value,))
@@ -111,9 +110,7 @@ class TokenIds(Kind):
 
     several = True
 
-    @property
-    def spelled(self) -> str:
-        return "token id, or a list"
+    words = "token id, or a list"
 
     def normalized(self, value: object) -> Any:
         return _several(value)
@@ -125,9 +122,7 @@ class TokenIds(Kind):
 class TokenSequences(Kind):
     """A list of lists of token ids."""
 
-    @property
-    def spelled(self) -> str:
-        return "list of lists of token ids"
+    words = "list of lists of token ids"
 
     def normalized(self, value: object) -> Any:
         return _tuples(value)
@@ -145,10 +140,7 @@ class Biases(Kind):
 
     def __init__(self, *, sequences: bool = False) -> None:
         self.sequences = sequences
-
-    @property
-    def spelled(self) -> str:
-        return "mapping of token id sequences to floats" if self.sequences else "mapping of token ids to floats"
+        self.words = f"mapping of {'token id sequences' if sequences else 'token ids'} to floats"
 
     def normalized(self, value: object) -> Any:
         return _mapping(value) if self.sequences else value
@@ -167,9 +159,7 @@ class Biases(Kind):
 class StartAndFactor(Kind):
     """A number of tokens, and a factor from there on."""
 
-    @property
-    def spelled(self) -> str:
-        return "(int ≥ 0, float > 0)"
+    words = "(int ≥ 0, float > 0)"
 
     def normalized(self, value: object) -> Any:
         return _tuples(value)
@@ -190,10 +180,7 @@ class Functions(Kind):
 
     def __init__(self, *, alone: bool = False) -> None:
         self.alone = alone
-
-    @property
-    def spelled(self) -> str:
-        return "function, or a list" if self.alone else "list of functions"
+        self.words = "function, or a list" if alone else "list of functions"
 
     def normalized(self, value: object) -> Any:
         return _several(value) if self.alone else _tuples(value)
@@ -205,9 +192,7 @@ class Functions(Kind):
 class Text(Kind):
     """Any text."""
 
-    @property
-    def spelled(self) -> str:
-        return "text"
+    words = "text"
 
     def problems(self, name: str, value: object) -> list[str]:
         return [] if isinstance(value, str) else [f"{name}: text expected, found {shortened(value)}"]
@@ -221,9 +206,7 @@ class Texts(Kind):
     def __init__(self, problem: Callable[[str], str | None] = lambda _: None) -> None:
         self.problem = problem
 
-    @property
-    def spelled(self) -> str:
-        return "text, or a list"
+    words = "text, or a list"
 
     def normalized(self, value: object) -> Any:
         return _several(value)
@@ -239,9 +222,7 @@ class Texts(Kind):
 class StopPattern(Kind):
     """A regular expression that can be matched while text arrives."""
 
-    @property
-    def spelled(self) -> str:
-        return "regular expression"
+    words = "regular expression"
 
     def problems(self, name: str, value: object) -> list[str]:
         if not isinstance(value, str):
@@ -258,9 +239,7 @@ class StopPattern(Kind):
 class Sha256(Kind):
     """A SHA-256 in hex."""
 
-    @property
-    def spelled(self) -> str:
-        return "64 hex digits"
+    words = "64 hex digits"
 
     def normalized(self, value: object) -> Any:
         return value.lower() if isinstance(value, str) else value
@@ -273,9 +252,7 @@ class Sha256(Kind):
 class BundleName(Kind):
     """The name or path of a bundle."""
 
-    @property
-    def spelled(self) -> str:
-        return "name or path"
+    words = "name or path"
 
     def problems(self, name: str, value: object) -> list[str]:
         known = isinstance(value, Path) or (isinstance(value, str) and value)
@@ -285,9 +262,7 @@ class BundleName(Kind):
 class FilePath(Kind):
     """The path of a file that is read."""
 
-    @property
-    def spelled(self) -> str:
-        return "path"
+    words = "path"
 
     def normalized(self, value: object) -> Any:
         return Path(value) if isinstance(value, str) else value
@@ -299,12 +274,8 @@ class FilePath(Kind):
 class CheckedLater(Kind):
     """A value that only the model's tokenizer can check."""
 
-    def __init__(self, spelled: str) -> None:
-        self._spelled = spelled
-
-    @property
-    def spelled(self) -> str:
-        return self._spelled
+    def __init__(self, words: str) -> None:
+        self.words = words
 
     def problems(self, name: str, value: object) -> list[str]:
         return []
