@@ -163,14 +163,12 @@ class _Environment(ImmutableSandboxedEnvironment):
 class _Supervision(NodeTransformer):
     """Lets the environment look at every turn of a loop and at every list, slice and text put together."""
 
-    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
-        return self._stepping(node)
+    def visit_For(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.body.insert(0, nodes.ExprStmt(self._call("step", [], node), lineno=node.lineno))
+        return node
 
-    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:  # noqa: N802
-        return self._stepping(node)
-
-    def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:  # noqa: N802
-        return self._stepping(node)
+    visit_Macro = visit_CallBlock = visit_For  # noqa: N815
 
     def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
         return self._kept(node, node.items)
@@ -188,11 +186,6 @@ class _Supervision(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         return self._call("concatenation", node.nodes, node)
-
-    def _stepping(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
-        self.generic_visit(node)
-        node.body.insert(0, nodes.ExprStmt(self._call("step", [], node), lineno=node.lineno))
-        return node
 
     def _kept(self, node: nodes.Literal, items: list[nodes.Expr]) -> nodes.Node:
         if all(isinstance(item, nodes.Const) for item in items):
