@@ -32,6 +32,8 @@ class AnyJson:
     Halves of surrogate pairs are not allowed alone: they are no text.
     """
 
+    name = "the JSON grammar"
+
     any_value: bool = False
     whitespace: Whitespace = "compact"
     whitespace_pattern: str | None = None
@@ -40,10 +42,6 @@ class AnyJson:
         check_whitespace(self.whitespace)
         if self.whitespace_pattern is not None:
             read_whitespace_pattern(self.whitespace_pattern)
-
-    @property
-    def name(self) -> str:
-        return "the JSON grammar"
 
     def source(self) -> str:
         pattern = self.whitespace_pattern

@@ -16,6 +16,8 @@ MOST_CHOICES = 20_000
 class Choice:
     """One of ``texts``, whole. Where one is a prefix of another, the model decides where to end."""
 
+    name = "the choice"
+
     texts: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -39,10 +41,6 @@ class Choice:
         if wrong:
             raise ConstraintError(f"choices are texts, and {shortened(wrong[0])} is not a text: write it in quotes")
         return cls(tuple(dict.fromkeys(listed)))
-
-    @property
-    def name(self) -> str:
-        return "the choice"
 
     def source(self) -> str:
         texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in self.texts)

@@ -39,6 +39,8 @@ class Grammar:
     ``expr ::= [a-z]+ "a" | "(" expr ")"`` never gets past its letters.
     """
 
+    name = "the grammar"
+
     text: str
     syntax: GrammarSyntax | None = field(default=None)
     """None finds out: GBNF has ``::=``."""
@@ -50,10 +52,6 @@ class Grammar:
         check_size("the grammar", self.text)
         if not self.text.strip():
             raise ConstraintError("the grammar is empty: it needs a rule 'start' (Lark) or 'root' (GBNF)")
-
-    @property
-    def name(self) -> str:
-        return "the grammar"
 
     def source(self) -> str:
         syntax = self.syntax or ("gbnf" if re.search(r"(?m)^\s*[\w-]+\s*::=", self.text) else "lark")

@@ -51,6 +51,8 @@ class JsonSchema:
             ``whitespace``.
     """
 
+    name = "the JSON schema"
+
     schema: str
     whitespace: Whitespace = "compact"
     additional_properties: bool = False
@@ -83,10 +85,6 @@ class JsonSchema:
             raise ConstraintError("the JSON schema is nested too deeply") from None
         except (TypeError, ValueError) as error:
             raise ConstraintError(f"the JSON schema holds what is not JSON: {error}") from None
-
-    @property
-    def name(self) -> str:
-        return "the JSON schema"
 
     def source(self) -> str:
         schema = self.rule()

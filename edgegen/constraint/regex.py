@@ -12,14 +12,12 @@ class Regex:
     Nothing may stand before or after the match; a ``^`` in front and a ``$`` at the end change nothing.
     """
 
+    name = "the regular expression"
+
     pattern: str
 
     def __post_init__(self) -> None:
         check_size(self.name, self.pattern)
-
-    @property
-    def name(self) -> str:
-        return "the regular expression"
 
     def source(self) -> str:
         from llguidance import LLMatcher

@@ -37,6 +37,8 @@ class ToolCallConstraint:
         grammar: the Lark grammar.
     """
 
+    name = "the grammar of the tool calls"
+
     grammar: str
 
     @classmethod
@@ -47,10 +49,6 @@ class ToolCallConstraint:
             ConstraintError: the schema of a tool's arguments cannot be enforced.
         """
         return cls(_Writer(form, special, whitespace).grammar())
-
-    @property
-    def name(self) -> str:
-        return "the grammar of the tool calls"
 
     def source(self) -> str:
         return json.dumps({"grammars": [{"lark_grammar": self.grammar}]})
