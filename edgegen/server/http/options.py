@@ -69,10 +69,7 @@ class ApiKeys(Kind):
     """Keys, any of which is accepted; a flag names a file of them."""
 
     secret = True
-
-    @property
-    def spelled(self) -> str:
-        return "API keys"
+    words = "API keys"
 
     def problems(self, name: str, value: object) -> list[str]:
         keys = cast(tuple[str, ...], value)
