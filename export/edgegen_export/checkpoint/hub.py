@@ -151,12 +151,11 @@ def fetch_adapter(
     progress: Callable[[str], None],
     check_config: Callable[[Mapping[str, Any]], object],
     check_download: CheckDownload,
-    revision: str | None = None,
 ) -> Snapshot:
-    """As ``fetch``, of an adapter's repository: its config, which may be refused, its tokenizer and its weights."""
+    """As ``fetch``, of an adapter's main branch: its config, which may be refused, its tokenizer and its weights."""
     return _listed_and_fetched(
         repo,
-        revision,
+        None,
         progress,
         _told_nobody,
         lambda downloads, at: _fetch_listed_adapter(downloads, at, check_config, check_download),

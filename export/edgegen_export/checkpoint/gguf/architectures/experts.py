@@ -24,12 +24,12 @@ _SOFTMAX = (0, 1)
 """How experts are weighed, where files say it: by softmax; 0 is nothing said."""
 
 
-def expert_counts(count: str, per_token: str = "num_experts_per_tok", *, width: str | None = None) -> Rule:
-    """How many experts there are and are used, under the class's keys; ``width``: its key for an expert's width."""
+def expert_counts(count: str, *, width: str | None = None) -> Rule:
+    """How many experts there are, under the class's key ``count``, and are used; ``width``: its key for their width."""
 
     def rule(read: MetadataReader) -> Entries:
         read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
-        entries = {count: read.integer("expert_count"), per_token: read.integer("expert_used_count")}
+        entries = {count: read.integer("expert_count"), "num_experts_per_tok": read.integer("expert_used_count")}
         widths = {width: read.integer("expert_feed_forward_length")} if width else {}
         if not width:
             said = read.integer("expert_feed_forward_length", read.integer("feed_forward_length"))
