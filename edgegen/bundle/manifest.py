@@ -449,25 +449,18 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of ``edgegen.json``, the hash of itself included."""
-        content = asdict(self)
-        for key in ("base", "mtp"):
-            if content[key] is None:
-                del content[key]
-        for variant in (*content["variants"], *([content["mtp"]] if self.mtp else [])):
-            # Absent where there is none, as `docs/bundle-format.md` has it.
-            for key in ("hidden_states", "hidden_input", "model_cache"):
-                if variant[key] is None:
-                    del variant[key]
-            if not variant["kv"]["fixed"]:
-                del variant["kv"]["fixed"]
-            if not variant["kv"]["shared"]:
-                del variant["kv"]["shared"]
-            for layer in variant["kv"]["layers"]:
-                if layer["layer"] is None:
-                    del layer["layer"]
-                if not layer["latent"]:
-                    del layer["latent"]
-        return with_digest(json.dumps(content, indent=1))
+        return with_digest(json.dumps(asdict(self, dict_factory=_without_absent), indent=1))
+
+
+_ABSENT = frozenset(
+    {"base", "mtp", "hidden_states", "hidden_input", "model_cache", "fixed", "shared", "layer", "latent"}
+)
+"""Fields that are absent where there is none, as `docs/bundle-format.md` has it."""
+
+
+def _without_absent(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    # The number of a layer may be 0.
+    return {name: value for name, value in fields if value or type(value) is int or name not in _ABSENT}
 
 
 def _inconsistencies(manifest: Manifest) -> list[str]:
