@@ -23,7 +23,7 @@ class Kind(ABC):
     """Whether no text of the options may show a value."""
 
     words: str
-    """What ``spelled`` is, where a kind has no more to say."""
+    """The text of ``spelled``, where a kind has no more to say."""
 
     @property
     def spelled(self) -> str:

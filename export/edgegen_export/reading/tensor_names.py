@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 
 GATED = {x: f"{x}_proj" for x in ("gate", "up", "down")}
-"""What the matrices of a gated MLP are mostly called."""
+"""The usual names of the matrices of a gated MLP, by ours."""
 
 _QKV = tuple(f"layers.{{i}}.attn.{x}" for x in "qkv")
 
