@@ -1,4 +1,4 @@
-"""UnpackedMatrix: what matrices that are unpacked where and when their rows are read have in common."""
+"""UnpackedMatrix: base of matrices whose rows are unpacked where and when they are read."""
 
 from __future__ import annotations
 

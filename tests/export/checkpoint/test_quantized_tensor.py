@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgegen.errors import CheckpointError
-from edgegen_export.checkpoint.gguf import quantized_tensor
 from edgegen_export.checkpoint.gguf.file import open_gguf
 from edgegen_export.checkpoint.gguf.formats import FORMATS
 from edgegen_export.checkpoint.gguf.quantized_tensor import QuantizedTensor
+from edgegen_export.tensors import unpacked_matrix
 from edgegen_export.tensors.lazy import LazyTensor
 from edgegen_export.tensors.mapped_file import MappedFile
 from tests.export.checkpoint.gguf_bytes import Raw, gguf_bytes
@@ -84,7 +84,7 @@ def test_transforms_agree_with_numpy(
     stored = quantize(array, kind)
     tensor = tensor_in(tmp_path_factory.mktemp("file") / "x.gguf", int(kind), stored)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantized_tensor, "_STEP", data.draw(st.integers(1, 200)))
+        patch.setattr(unpacked_matrix, "_STEP", data.draw(st.integers(1, 200)))
         check(*derive(data.draw, tensor, dequantize(stored, kind)), max_bytes)
 
 

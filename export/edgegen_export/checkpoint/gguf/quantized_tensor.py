@@ -6,17 +6,15 @@ from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.gguf.formats import Format
 from edgegen_export.checkpoint.mxfp4 import MIDDLE, TWICE
-from edgegen_export.tensors.lazy import LazyTensor, Transposed, check_take
 from edgegen_export.tensors.mapped_file import MappedFile
 from edgegen_export.tensors.quantized_groups import Grouping, Groups
+from edgegen_export.tensors.unpacked_matrix import UnpackedMatrix
 
-_STEP = 1 << 20  # values dequantized at a time
 
+class QuantizedTensor(UnpackedMatrix):
+    """A matrix whose rows are blocks of their own; a part of it touches only the blocks it lies in."""
 
-class QuantizedTensor(LazyTensor):
-    """A matrix [rows, columns] whose rows are blocks of their own; a part of it touches only the blocks it lies in."""
-
-    __slots__ = ("_blocks", "_file", "_first", "_format", "_name")
+    __slots__ = ("_blocks", "_file", "_format")
 
     def __init__(
         self,
@@ -25,37 +23,19 @@ class QuantizedTensor(LazyTensor):
         name: str,
         format: Format,  # noqa: A002 (what GGUF calls it)
         file: MappedFile,
-        columns: tuple[int, int] | None = None,
     ) -> None:
-        """``blocks`` [rows, bytes]: the raw rows; ``columns``: which of their values count, all by default."""
-        first, last = columns or (0, blocks.shape[1] // format.nbytes * format.block)
-        super().__init__((blocks.shape[0], last - first), format.name)
+        """``blocks`` [rows, bytes]: the raw rows."""
+        super().__init__((blocks.shape[0], blocks.shape[1] // format.nbytes * format.block), format.name, name)
         self._blocks = blocks
-        self._first = first
-        self._name = name
         self._format = format
         self._file = file
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self._name,)
-
-    def transposed(self) -> LazyTensor:
-        return Transposed(self)
-
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
-        check_take(self, start, stop, axis)
-        if axis == 0:
-            return self._over(self._blocks[start:stop], self._first, self.shape[1])
-        block, nbytes = self._format.block, self._format.nbytes
-        begin = (self._first + start) // block
-        end = max(begin, -(-(self._first + stop) // block))
-        part = self._blocks[:, begin * nbytes : end * nbytes]
-        return self._over(part, self._first + start - begin * block, stop - start)
-
-    def _over(self, blocks: NDArray[np.uint8], first: int, count: int) -> LazyTensor:
-        columns = (first, first + count)
-        return type(self)(blocks, name=self._name, format=self._format, file=self._file, columns=columns)
+    def _stored(self, start: int, stop: int) -> tuple[NDArray[np.uint8], int]:
+        """The blocks that this part's columns lie in, of rows of the whole matrix, and how far in the first begins."""
+        (first, last), block, nbytes = self._columns, self._format.block, self._format.nbytes
+        begin = first // block
+        end = max(begin, -(-last // block))
+        return self._blocks[start:stop, begin * nbytes : end * nbytes], first - begin * block
 
     def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
         from gguf.constants import GGMLQuantizationType
@@ -64,17 +44,16 @@ class QuantizedTensor(LazyTensor):
         if not out.size:
             return
         kind = GGMLQuantizationType[self._format.name]
-        width = self._blocks.shape[1] // self._format.nbytes * self._format.block
-        step = max(1, _STEP // width)
-        for at in range(start, stop, step):
-            stored = self._blocks[at : min(at + step, stop)]
+        first = self._rows[0] + start
+        for at, end in self._steps(first, self._rows[0] + stop):
+            stored, left = self._stored(at, end)
             with np.errstate(over="ignore", invalid="ignore"):  # values are judged later, by name
                 values = dequantize(np.ascontiguousarray(stored), kind)
-            out[at - start : at - start + len(stored)] = values[:, self._first : self._first + out.shape[1]]
+            out[at - first : end - first] = values[:, left : left + out.shape[1]]
             self._file.release(stored)
 
     def _release(self, start: int, stop: int) -> None:
-        self._file.release(self._blocks[start:stop])
+        self._file.release(self._stored(self._rows[0] + start, self._rows[0] + stop)[0])
 
 
 class Mxfp4Rows(QuantizedTensor):
@@ -87,11 +66,12 @@ class Mxfp4Rows(QuantizedTensor):
 
     @property
     def grouping(self) -> Grouping | None:
-        whole = self.shape[1] == self._blocks.shape[1] // self._format.nbytes * self._format.block
-        return Grouping(bits=8, size=self._format.block, in_order=True, symmetric=True) if whole else None
+        block = self._format.block
+        whole = not any(column % block for column in self._columns)
+        return Grouping(bits=8, size=block, in_order=True, symmetric=True) if whole else None
 
     def groups(self) -> Groups:
-        stored = self._blocks.reshape(len(self._blocks), -1, self._format.nbytes)
+        stored = self._stored(*self._rows)[0].reshape(self.shape[0], -1, self._format.nbytes)
         low, high = stored[..., 1:] & np.uint8(15), stored[..., 1:] >> np.uint8(4)
         codes = (TWICE[np.concatenate([low, high], axis=-1)] + np.int16(MIDDLE)).astype(np.uint8)
         scales = np.ldexp(np.float32(1), stored[..., 0].astype(np.int32) - 128).astype(ml_dtypes.bfloat16)
