@@ -1,32 +1,33 @@
 /* The kernels for AMX: products of tiles, for FEWEST rows of x and more. Fewer are left to AVX-512 with VNNI.
  *
  * PANEL rows of the matrix are packed once into memory of the task, as signed bytes, whatever bits their codes have: of
- * each block two tiles, for 16 rows each. Two tiles of x, 16 rows each, are multiplied with both at a time, block after
- * block. While the tiles of a block are multiplied, the sums of the block before are scaled.
+ * each block two tiles, for 16 rows each. The panel is cut into segments of one lane, which stay in the first cache
+ * while all rows of x are multiplied with them, a tile of 16 at a time: the floats of 16 by 16 elements stay in
+ * registers until their lane's blocks end. While the tiles of a block are multiplied, the sums of the block before are
+ * scaled.
  */
 #include "tiles.h"
 
 #ifdef WITH_TILES
 #include "avx512_panels.h"
 
-#include <string.h>
-
 #define TILED                                                                                                          \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,bmi2,fma,amx-tile,amx-int8")))
 
 enum {
-  /* From here on VNNI packs panels too. A prototype's tiles of 16 rows, one after the other, took 0.44 of the time of
-   * its VNNI loop: less for 9 rows too, where the work of the other 7 is lost. These kernels were not timed. */
-  FEWEST = 9,
+  FEWEST = 9,           /* rows of x; from here on VNNI packs panels too */
   HALF = 16,            /* rows of a panel that a tile has */
   TOGETHER = TILE_ROWS, /* rows of x that a tile has */
   SCALES = 16,          /* blocks whose scales, or zero points, are packed together */
-  LANE = 2 * TOGETHER * PANEL
+  RESIDENT = 20 * 1024, /* bytes of a segment: beside a tile of x they fit into 48 kB */
+  /* Of four blocks of 3 or 2 bits, in a segment. */
+  MOST_GROUPS = RESIDENT / (NARROW_GROUP * PANEL)
 };
 
-/* Codes [blocks][2][block / 4][HALF][4], scales and zeros [blocks][PANEL]. Zero points are taken off codes, which are
- * signed bytes then, but of 8 bits that do not fit: codes and zero points are less 128, and of these the upper 16 bits
- * are 0. Codes of 4 bits have the order of the rounded codes of x, those of 3 and 2 bits part after part. */
+/* Codes [blocks, lane after lane][2][block / 4][HALF][4], scales and zeros [blocks][PANEL]. Zero points are taken off
+ * codes, which are signed bytes then, but of 8 bits that do not fit: codes and zero points are less 128, and of these
+ * the upper 16 bits are 0. Codes of 4 bits have the order of the rounded codes of x, those of 3 and 2 bits part after
+ * part. */
 typedef struct {
   int8_t *codes;
   int32_t *zeros;
@@ -35,19 +36,34 @@ typedef struct {
 
 static size_t panel_codes(const Matrix *matrix) { return matrix->blocks * matrix->block * PANEL; }
 
+/* Blocks of a lane, and those of the lanes before it. */
+static size_t lane_blocks(const Matrix *matrix, size_t lane) {
+  return matrix->blocks / LANES + (lane < matrix->blocks % LANES);
+}
+
+static size_t lane_begin(const Matrix *matrix, size_t lane) {
+  const size_t more = matrix->blocks % LANES;
+  return matrix->blocks / LANES * lane + (lane < more ? lane : more);
+}
+
+/* Floats of a lane, which wait for those of others or for its next segment. */
+static size_t kept_size(size_t count) { return rounded_up(count, TOGETHER) * PANEL; }
+
 static size_t scratch_size(const Matrix *matrix, size_t count) {
   const size_t fewer = edgegen_scratch_size_avx512vnni(matrix, count < FEWEST ? count : FEWEST - 1);
   if (count < FEWEST) return fewer;
-  const size_t own = panel_codes(matrix) + 2 * rounded_up(matrix->blocks, SCALES) * PANEL * 4;
+  const size_t panel = panel_codes(matrix) + 2 * rounded_up(matrix->blocks, SCALES) * PANEL * 4;
+  const size_t own = panel + LANES * kept_size(count) * sizeof(float);
   return own > fewer ? own : fewer; /* experts ask for all tokens, and multiply fewer */
 }
 
-/* The tile of block `j` of the `left` in `turned`, which has groups of four bytes of 16 rows; `zero` is taken off. */
+/* The tile of block `j` of the `left` in `turned`, which has groups of four bytes of 16 rows; `zero` is taken off codes
+ * of less than 8 bits, of which it is not yet. */
 INLINE TARGET void pack_tile(const uint8_t *turned, size_t j, size_t left, size_t block, __m512i zero, int8_t *tile,
                              const int bits) {
   if (bits == 8) {
     for (size_t at = 0; at < block * HALF; at += 64)
-      _mm512_store_si512(tile + at, _mm512_sub_epi8(_mm512_load_si512(turned + j * block * HALF + at), zero));
+      _mm512_store_si512(tile + at, _mm512_load_si512(turned + j * block * HALF + at));
   } else if (bits == 4) {
     const __m512i low = _mm512_set1_epi8(15);
     const size_t size = block / 2 * HALF; /* of the even columns, and of the odd ones */
@@ -63,6 +79,11 @@ INLINE TARGET void pack_tile(const uint8_t *turned, size_t j, size_t left, size_
     narrow_codes_of(word, bits, parts);
     for (size_t k = 0; k < NARROW_PARTS; k++) _mm512_store_si512(tile + k * 64, _mm512_sub_epi8(parts[k], zero));
   }
+}
+
+static int8_t *tile_at(const Matrix *matrix, Panel panel, size_t b, size_t half) {
+  const size_t place = lane_begin(matrix, b % LANES) + b / LANES;
+  return panel.codes + (place * 2 + half) * matrix->block * HALF;
 }
 
 /* Of 16 rows r, the first half of the panel or the other: scales and zero points, and then codes. */
@@ -89,15 +110,20 @@ INLINE TARGET void pack_codes(const Matrix *matrix, const size_t *r, size_t half
     const __mmask64 there = left * unit == 64 ? ~(__mmask64)0 : ((__mmask64)1 << left * unit) - 1;
     __m512i rows[HALF];
 #pragma GCC unroll 16
-    for (size_t i = 0; i < HALF; i++)
+    for (size_t i = 0; i < HALF; i++) {
       rows[i] = _mm512_maskz_loadu_epi8(there, matrix->codes + r[i] * row_bytes(matrix) + b * unit);
+      if (bits == 8) rows[i] = _mm512_sub_epi8(rows[i], zero);
+    }
+    if (unit == 64) { /* 8 bits: the lines are a tile */
+      transpose(rows, (uint8_t *)tile_at(matrix, panel, b, half), 64);
+      continue;
+    }
     transpose(rows, turned, 64);
     for (size_t j = 0; j < left; j++) {
       const int32_t *zeros = panel.zeros + (b + j) * PANEL + half * HALF;
       if (bits < 8 && matrix->zeros)
         zero = _mm512_mullo_epi32(_mm512_load_si512(zeros), _mm512_set1_epi32(0x01010101));
-      int8_t *tile = panel.codes + ((b + j) * 2 + half) * matrix->block * HALF;
-      pack_tile(turned, j, left, matrix->block, zero, tile, bits);
+      pack_tile(turned, j, left, matrix->block, zero, tile_at(matrix, panel, b + j, half), bits);
     }
   }
 }
@@ -125,130 +151,183 @@ static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel) {
   }
 }
 
-/* Up to two tiles of x by a panel. Tiles of sums are x's first by both halves, then its second. */
+/* Of some lanes of a panel the blocks of each from its block `first` on, before `last`. */
+typedef struct {
+  size_t lane, lanes, first, last;
+} Segment;
+
+/* A tile of x's rows from m; those of the floats that wait are `tile` and the next. */
+typedef struct {
+  size_t m, tile;
+  const int8_t *codes; /* of the segment's first block */
+  size_t apart;        /* bytes from row to row */
+} Rows;
+
 typedef struct {
   const Matrix *matrix;
   const Inputs *x;
   Panel panel;
-  size_t m[2];    /* the first rows of x's tiles, which may share some */
-  uintptr_t next; /* what is asked for meanwhile: of each block `ahead` bytes */
-  size_t ahead;
-  float f[LANES * LANE] __attribute__((aligned(64)));                    /* [LANES][rows of x][PANEL] */
-  int32_t sums[4][TOGETHER * HALF] __attribute__((aligned(64)));         /* of each tile [rows of x][HALF] */
-  int8_t parts[2][TOGETHER * NARROW_GROUP] __attribute__((aligned(64))); /* codes of x that gather_parts orders */
+  size_t n, last; /* rows of the matrix: the panel's first, and where all end */
+  float *y;
+  float *kept;    /* [LANES][rows of x, in whole tiles][PANEL] */
+  size_t of_lane; /* floats */
+  int32_t sums[2][TOGETHER * HALF] __attribute__((aligned(64)));
+  int8_t parts[TOGETHER * MOST_GROUPS * NARROW_GROUP] __attribute__((aligned(64))); /* what gather_parts orders */
 } Work;
 
-/* Rows of x as a tile takes them, and how many bytes apart. */
-typedef struct {
-  const int8_t *first;
-  size_t apart;
-} Rows;
-
 /* Of a matrix of 3 or 2 bits the rounded codes of four blocks lie between each other: four bytes of each. */
-TARGET static __attribute__((noinline)) void gather_parts(Work *work, size_t tile, size_t b, size_t count) {
+TARGET static void gather_parts(Work *work, size_t m, size_t group, size_t groups, size_t count) {
   const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(2));
   const size_t row = work->x->stride * NARROW_BLOCK;
-  const int8_t *from = work->x->codes + work->m[tile] * row + b * NARROW_BLOCK;
-  int8_t *to = work->parts[tile];
+  int8_t *to = work->parts;
   for (size_t i = 0; i < count; i++) {
-    const __m512i low = _mm512_loadu_si512(from + i * row), high = _mm512_loadu_si512(from + i * row + 64);
-    _mm512_store_si512(to + i * NARROW_GROUP, _mm512_permutex2var_epi32(low, first, high));
-    _mm512_store_si512(to + i * NARROW_GROUP + 64, _mm512_permutex2var_epi32(low, second, high));
+    const int8_t *from = work->x->codes + (m + i) * row + group * NARROW_GROUP;
+    for (size_t g = 0; g < groups; g++, from += NARROW_GROUP, to += NARROW_GROUP) {
+      const __m512i low = _mm512_loadu_si512(from), high = _mm512_loadu_si512(from + 64);
+      _mm512_store_si512(to, _mm512_permutex2var_epi32(low, first, high));
+      _mm512_store_si512(to + 64, _mm512_permutex2var_epi32(low, second, high));
+    }
   }
 }
 
-INLINE TARGET Rows rows_of(Work *work, size_t tile, size_t b, const size_t count) {
-  const size_t block = work->matrix->block, row = work->x->stride * block;
-  if (!is_narrow(work->matrix)) return (Rows){work->x->codes + work->m[tile] * row + b * block, row};
-  if (b % LANES == 0) gather_parts(work, tile, b, count);
-  return (Rows){work->parts[tile] + b % LANES * NARROW_BLOCK, NARROW_GROUP};
-}
-
-/* Adds the sums of block b in tile t to the floats of its lane; `count` rows of x. */
-INLINE TARGET void add_scaled(Work *work, size_t t, size_t b, const size_t count, const bool zeros) {
-  const size_t half = t % 2 * HALF, stride = work->x->stride, at = work->m[t / 2] * stride + b;
-  const __m512 scale = _mm512_load_ps(work->panel.scales + b * PANEL + half);
-  const __m512i zero = zeros ? _mm512_load_si512(work->panel.zeros + b * PANEL + half) : _mm512_setzero_si512();
-  const float *own = work->x->scales + at;
-  const int32_t *sums = work->x->sums + at;
-  float *f = work->f + b % LANES * LANE + t / 2 * TOGETHER * PANEL + half;
+/* Adds the sums of block b, scaled, to the floats of `count` rows. */
+INLINE TARGET void add_scaled(const Work *work, const int32_t *sums, size_t m, size_t b, size_t half, __m512 *f,
+                              const size_t count, const bool zeros) {
+  const size_t stride = work->x->stride, at = b * PANEL + half * HALF;
+  const __m512 scale = _mm512_load_ps(work->panel.scales + at);
+  const __m512i zero = zeros ? _mm512_load_si512(work->panel.zeros + at) : _mm512_setzero_si512();
+  const float *own = work->x->scales + m * stride + b;
+  const int32_t *own_sums = work->x->sums + m * stride + b;
 #pragma GCC unroll 16
   for (size_t i = 0; i < count; i++) {
-    __m512i sum = _mm512_load_si512(work->sums[t] + i * HALF);
+    __m512i sum = _mm512_load_si512(sums + i * HALF);
     /* Both fit in 16 bits, and the upper half of a zero point is 0. */
-    if (zeros) sum = _mm512_sub_epi32(sum, _mm512_madd_epi16(zero, _mm512_set1_epi32(sums[i * stride])));
+    if (zeros) sum = _mm512_sub_epi32(sum, _mm512_madd_epi16(zero, _mm512_set1_epi32(own_sums[i * stride])));
     const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(own[i * stride]));
-    _mm512_store_ps(f + i * PANEL, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, _mm512_load_ps(f + i * PANEL)));
+    f[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, f[i]);
   }
 }
 
-/* Tiles 0 to 3 are sums, 4 and 5 x's, 6 and 7 those of the matrix's block b. */
-INLINE TILED void multiply_block(Work *work, size_t b, const size_t tiles_of_x, const size_t count) {
-  const size_t block = work->matrix->block;
-  const int8_t *w = work->panel.codes + b * block * PANEL;
-  const Rows x = rows_of(work, 0, b, count);
-  ZERO_TILE(0);
-  ZERO_TILE(1);
-  LOAD_TILE(6, w, HALF * 4);
-  LOAD_TILE(4, x.first, x.apart);
-  ADD_TILE_PRODUCTS(0, 4, 6);
-  LOAD_TILE(7, w + block * HALF, HALF * 4);
-  ADD_TILE_PRODUCTS(1, 4, 7);
-  if (tiles_of_x == 1) return;
-  const Rows other = rows_of(work, 1, b, count);
-  ZERO_TILE(2);
-  ZERO_TILE(3);
-  LOAD_TILE(5, other.first, other.apart);
-  ADD_TILE_PRODUCTS(2, 5, 6);
-  ADD_TILE_PRODUCTS(3, 5, 7);
+/* Where the floats of a lane wait. */
+INLINE TARGET float *kept_at(const Work *work, const Rows *rows, size_t half, size_t lane) {
+  return work->kept + lane * work->of_lane + rows->tile * PANEL + half * HALF;
 }
 
-/* The sums of the block before b are scaled, and those of block b take their place. */
-#define TAKE_SUMS(tile)                                                                                                \
-  {                                                                                                                    \
-    if (b) add_scaled(work, tile, b - 1, count, zeros);                                                                \
-    if (b < blocks) STORE_TILE(tile, work->sums[tile], HALF * 4);                                                      \
-  }
-
-INLINE TILED void multiply_tiles(Work *work, const size_t tiles_of_x, const size_t count, const bool zeros) {
-  const size_t blocks = work->matrix->blocks;
-  memset(work->f, 0, sizeof work->f);
-  for (size_t b = 0; b <= blocks; b++) {
-    for (size_t i = 0; i < work->ahead; i += 64, work->next += 64) _mm_prefetch((const char *)work->next, _MM_HINT_T1);
-    if (b < blocks) multiply_block(work, b, tiles_of_x, count);
-    TAKE_SUMS(0)
-    TAKE_SUMS(1)
-    if (tiles_of_x == 1) continue;
-    TAKE_SUMS(2)
-    TAKE_SUMS(3)
-  }
-}
-
-TILED static void one_tile(Work *work, size_t count) { multiply_tiles(work, 1, count, false); }
-TILED static void one_tile_zeros(Work *work, size_t count) { multiply_tiles(work, 1, count, true); }
-TILED static void two_tiles(Work *work) { multiply_tiles(work, 2, TOGETHER, false); }
-TILED static void two_tiles_zeros(Work *work) { multiply_tiles(work, 2, TOGETHER, true); }
-
-/* All rows of x by the matrix's rows from n, which are packed. The last tile of x ends with its last row: what it
- * shares with the tile before is computed twice. */
-TARGET static void by_panel(Work *work, size_t count, size_t n, size_t last, float *y) {
+/* Lets the floats of a lane wait; or if all its blocks are in them, adds the second's to the first's, or all lanes'. */
+INLINE TARGET void end_lane(const Work *work, const Rows *rows, size_t half, size_t lane, bool ended, const __m512 *f,
+                            const size_t count) {
   const Matrix *matrix = work->matrix;
-  const size_t rows = count < TOGETHER ? count : TOGETHER, unit = matrix->block * (size_t)matrix->bits / 8;
-  const bool zeros = matrix->bits == 8 && matrix->zeros;
-  work->next = (uintptr_t)(matrix->codes + n * row_bytes(matrix)) + PANEL * row_bytes(matrix);
-  work->ahead = PANEL * unit;
-  for (size_t m = 0; m < count; m += 2 * TOGETHER, work->ahead = 0) {
-    const size_t tiles_of_x = count - m > TOGETHER ? 2 : 1;
-    for (size_t i = 0; i < tiles_of_x; i++)
-      work->m[i] = m + (i + 1) * TOGETHER <= count ? m + i * TOGETHER : count - rows;
-    if (tiles_of_x == 2 && zeros) two_tiles_zeros(work);
-    else if (tiles_of_x == 2) two_tiles(work);
-    else if (zeros) one_tile_zeros(work, rows);
-    else one_tile(work, rows);
-    for (size_t i = 0; i < tiles_of_x; i++)
-      finish(matrix, work->f + i * TOGETHER * PANEL, LANE, rows, n, last, y + work->m[i] * matrix->rows);
+  float *first = kept_at(work, rows, half, 0);
+  if (!ended || lane % 2 == 0) {
+    float *kept = kept_at(work, rows, half, lane);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < count; i++) _mm512_store_ps(kept + i * PANEL, f[i]);
+  } else if (lane == 1) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < count; i++)
+      _mm512_store_ps(first + i * PANEL, _mm512_add_ps(_mm512_load_ps(first + i * PANEL), f[i]));
+  } else {
+    const size_t n = work->n + half * HALF, left = n < work->last ? work->last - n : 0;
+    const __mmask16 there = left >= HALF ? 0xffff : (__mmask16)((1u << left) - 1);
+    const float *third = kept_at(work, rows, half, 2);
+    const __m512 bias = matrix->bias ? _mm512_maskz_loadu_ps(there, matrix->bias + n) : _mm512_setzero_ps();
+#pragma GCC unroll 16
+    for (size_t i = 0; i < count; i++) {
+      const __m512 later = _mm512_add_ps(_mm512_load_ps(third + i * PANEL), f[i]);
+      __m512 total = _mm512_add_ps(_mm512_load_ps(first + i * PANEL), later);
+      if (matrix->bias) total = _mm512_add_ps(total, bias);
+      _mm512_mask_storeu_ps(work->y + (rows->m + i) * matrix->rows + n, there, total);
+    }
   }
+}
+
+/* The sums of block k of the segment's; tiles are literal numbers. */
+#define MULTIPLY_BLOCK(tile, tile_of_x, tile_of_w, k)                                                                  \
+  {                                                                                                                    \
+    ZERO_TILE(tile);                                                                                                   \
+    LOAD_TILE(tile_of_x, x + (k) * LANES * block, rows->apart);                                                        \
+    LOAD_TILE(tile_of_w, w + (k) * 2 * HALF * block, HALF * 4);                                                        \
+    ADD_TILE_PRODUCTS(tile, tile_of_x, tile_of_w);                                                                     \
+    STORE_TILE(tile, work->sums[tile], HALF * 4);                                                                      \
+  }
+
+/* A tile of x by half the panel's rows and one lane of the segment. */
+INLINE TILED void multiply_lane(Work *work, const Segment *segment, const Rows *rows, size_t half, size_t lane,
+                                const size_t count, const bool zeros) {
+  const Matrix *matrix = work->matrix;
+  const size_t block = matrix->block, all = lane_blocks(matrix, lane), last = segment->last < all ? segment->last : all;
+  const size_t blocks = last > segment->first ? last - segment->first : 0, b = segment->first * LANES + lane;
+  const int8_t *x = rows->codes + (lane - segment->lane) * block;
+  const int8_t *w = work->panel.codes + ((lane_begin(matrix, lane) + segment->first) * 2 + half) * block * HALF;
+  const float *kept = kept_at(work, rows, half, lane);
+  __m512 f[TOGETHER] = {0};
+#pragma GCC unroll 16
+  for (size_t i = 0; i < count; i++) f[i] = segment->first ? _mm512_load_ps(kept + i * PANEL) : _mm512_setzero_ps();
+  if (blocks) MULTIPLY_BLOCK(0, 4, 6, 0)
+  for (size_t k = 0; k < blocks; k += 2) {
+    if (k + 1 < blocks) MULTIPLY_BLOCK(1, 5, 7, k + 1)
+    add_scaled(work, work->sums[0], rows->m, b + k * LANES, half, f, count, zeros);
+    if (k + 1 == blocks) break;
+    if (k + 2 < blocks) MULTIPLY_BLOCK(0, 4, 6, k + 2)
+    add_scaled(work, work->sums[1], rows->m, b + (k + 1) * LANES, half, f, count, zeros);
+  }
+  end_lane(work, rows, half, lane, segment->last == lane_blocks(matrix, 0), f, count);
+}
+
+INLINE TILED void multiply_rows(Work *work, const Segment *segment, const Rows *rows, const size_t count,
+                                const bool zeros) {
+  for (size_t half = 0; half < 2; half++)
+    for (size_t lane = segment->lane; lane < segment->lane + segment->lanes; lane++)
+      multiply_lane(work, segment, rows, half, lane, count, zeros);
+}
+
+#define MULTIPLY_ROWS(NAME, COUNT, ZEROS)                                                                              \
+  TILED static void NAME(Work *work, const Segment *segment, const Rows *rows, size_t count) {                         \
+    (void)count;                                                                                                       \
+    multiply_rows(work, segment, rows, COUNT, ZEROS);                                                                  \
+  }
+MULTIPLY_ROWS(whole_tile, TOGETHER, false)
+MULTIPLY_ROWS(whole_tile_zeros, TOGETHER, true)
+MULTIPLY_ROWS(few_rows, count, false)
+MULTIPLY_ROWS(few_rows_zeros, count, true)
+
+/* All rows of x by a segment of the panel. The last tile of x ends with its last row: what it shares with the tile
+ * before is computed twice, and waits in rows of its own. */
+TARGET static void by_segment(Work *work, const Segment *segment, size_t count) {
+  const Matrix *matrix = work->matrix;
+  const size_t rows = count < TOGETHER ? count : TOGETHER, row = work->x->stride * matrix->block;
+  const size_t groups = segment->last - segment->first;
+  const bool zeros = matrix->bits == 8 && matrix->zeros;
+  const bool ends = segment->lane + segment->lanes == LANES && segment->last == lane_blocks(matrix, 0);
+  for (size_t tile = 0; tile < count; tile += TOGETHER) {
+    Rows of = {.m = tile + rows <= count ? tile : count - rows, .tile = tile, .codes = work->parts};
+    if (is_narrow(matrix)) {
+      gather_parts(work, of.m, segment->first, groups, rows);
+      of.apart = groups * NARROW_GROUP;
+    } else {
+      of.codes = work->x->codes + of.m * row + (segment->first * LANES + segment->lane) * matrix->block;
+      of.apart = row;
+    }
+    for (size_t i = 0; ends && i < rows; i++) { /* what will be written */
+      const float *y = work->y + (of.m + i) * matrix->rows + work->n;
+      __builtin_prefetch(y, 1);
+      if (work->n + HALF < work->last) __builtin_prefetch(y + HALF, 1);
+    }
+    if (rows == TOGETHER) (zeros ? whole_tile_zeros : whole_tile)(work, segment, &of, rows);
+    else (zeros ? few_rows_zeros : few_rows)(work, segment, &of, rows);
+  }
+}
+
+/* Segments of so many lanes that they have all bytes of x's lines. */
+TARGET static void by_panel(Work *work, size_t count) {
+  const Matrix *matrix = work->matrix;
+  const size_t lanes = is_narrow(matrix) ? LANES : 64 / matrix->block, all = lane_blocks(matrix, 0);
+  const size_t most = RESIDENT / (lanes * matrix->block * PANEL), segments = (all + most - 1) / most;
+  const size_t size = (all + segments - 1) / segments;
+  for (size_t lane = 0; lane < LANES; lane += lanes)
+    for (size_t first = 0; first < all; first += size)
+      by_segment(work, &(Segment){lane, lanes, first, first + size < all ? first + size : all}, count);
 }
 
 /* Of `rows` rows of x, and blocks of so many columns. */
@@ -269,15 +348,16 @@ TILED static void multiply(const Matrix *matrix, const Inputs *x, size_t count, 
     return;
   }
   Work work;
-  work.matrix = matrix, work.x = x;
+  work.matrix = matrix, work.x = x, work.last = last, work.y = y;
   work.panel.codes = scratch;
   work.panel.zeros = (int32_t *)(work.panel.codes + panel_codes(matrix));
   work.panel.scales = (float *)(work.panel.zeros + rounded_up(matrix->blocks, SCALES) * PANEL);
+  work.kept = work.panel.scales + rounded_up(matrix->blocks, SCALES) * PANEL, work.of_lane = kept_size(count);
   const TileShapes shapes = shapes_of(count < TOGETHER ? count : TOGETHER, matrix->block);
   SHAPE_TILES(&shapes);
-  for (size_t n = first; n < last; n += PANEL) {
-    pack(matrix, n, last, work.panel);
-    by_panel(&work, count, n, last, y);
+  for (work.n = first; work.n < last; work.n += PANEL) {
+    pack(matrix, work.n, last, work.panel);
+    by_panel(&work, count);
   }
   RELEASE_TILES();
 }
