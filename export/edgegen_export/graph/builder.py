@@ -9,6 +9,7 @@ bundle's weights file; several graphs may use the same ``Tensor``.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NewType, cast
 
 import numpy as np
@@ -98,6 +99,7 @@ class GraphBuilder:
         self._constants: dict[str, TensorProto] = {}
         self._counts: dict[str, int] = {}
         self._functions: dict[str, FunctionProto] = {}
+        self._forms: dict[str, tuple[Body, list[bool], list[str]]] = {}
 
     @contextmanager
     def scope(self, name: str) -> Generator[None]:
@@ -112,10 +114,9 @@ class GraphBuilder:
 
     def output(self, name: str, value: Value, dtype: str, shape: Sequence[Dimension]) -> None:
         """Declare ``value`` as the graph output ``name``."""
-        for node in self._nodes:
-            for position, existing in enumerate(node.output):
-                if existing == value:
-                    node.output[position] = name
+        # Nearly always one of the last nodes made it.
+        if made := next((node for node in reversed(self._nodes) if value in node.output), None):
+            made.output[list(made.output).index(value)] = name
         self.outputs[name] = helper.make_tensor_value_info(name, _DTYPES[dtype], list(shape))
 
     def weight(self, tensor: Tensor) -> Value:
@@ -140,9 +141,9 @@ class GraphBuilder:
 
     def constant(self, array: NDArray[np.generic], name: str = "") -> Value:
         """A small constant, stored in the graph itself once per value; a longer one needs a name."""
-        key = f"constant/{array.dtype}{list(array.shape)}/{name or array.tobytes().hex()}"
-        self._constants[key] = numpy_helper.from_array(array, key)
-        return Value(key)
+        stored = _named(array, name) if name else _small(array.dtype, array.shape, array.tobytes())
+        self._constants[stored.name] = stored
+        return Value(stored.name)
 
     def axes(self, *axes: int) -> Value:
         return self.constant(np.array(axes, np.int64))
@@ -186,8 +187,11 @@ class GraphBuilder:
 
         All nodes of a name have one body, which knows of their ``attributes`` nothing: these are the kernel's.
         """
-        made = self._function(name, inputs, body, attributes)
-        assert self._functions.setdefault(name, made) == made, f"{name} has two bodies"
+        form = (body, [bool(one) for one in inputs], [*attributes])
+        if self._forms.get(name) != form:  # the same body emits the same nodes
+            made = self._function(name, inputs, body, attributes)
+            assert self._functions.setdefault(name, made) == made, f"{name} has two bodies"
+            self._forms[name] = form
         return self.node(name, trimmed(list(inputs)), num_outputs, domain=DOMAIN, attributes=dict(attributes))
 
     def _function(
@@ -235,6 +239,15 @@ class GraphBuilder:
 
 def _opsets(opset: int, *more: str) -> list[OperatorSetIdProto]:
     return [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in (MICROSOFT, *more))]
+
+
+def _named(array: NDArray[np.generic], name: str) -> TensorProto:
+    return numpy_helper.from_array(array, f"constant/{array.dtype}{list(array.shape)}/{name}")
+
+
+@lru_cache(1024)  # the same few in every layer of every graph
+def _small(dtype: np.dtype[np.generic], shape: tuple[int, ...], data: bytes) -> TensorProto:
+    return _named(np.frombuffer(data, dtype).reshape(shape), data.hex())
 
 
 def _external(tensor: Tensor, location: str) -> TensorProto:

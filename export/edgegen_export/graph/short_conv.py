@@ -8,6 +8,7 @@ Shapes: b rows (batch), t new tokens per row, d hidden size, w width of the conv
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from edgegen.bundle.layer_state import FixedState
 from edgegen.graph.norms_and_activations import SILU
 from edgegen_export.architecture.components.short_conv import ShortConv
 from edgegen_export.graph.activations import silu
-from edgegen_export.graph.builder import NONE, GraphBuilder, Value
+from edgegen_export.graph.builder import NONE, Body, GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph, ModelGraph
 from edgegen_export.graph.stream import Stream
 
@@ -42,23 +43,28 @@ def convolved(graph: ModelGraph, module: str, x: Value, state: FixedState, *, ac
     g, shape, (last, channels) = graph.g, ["batch", *state.shape], state.shape
     kernel, bias = graph.weight(f"{module}.weight"), graph.bias(module)  # [d, 1, w], [d]
 
-    def body(f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
-        x, past, kernel, bias = inputs
-        total = _convolved(f, (seen := f.op.Concat(past, x, axis=1)), x, kernel, last + 1)
-        total = f.op.Add(total, bias) if bias else total
-        return silu(f, total) if activated else total, _last_of(f, seen, last)
-
     past = g.input(state.past, "float32", shape)
     kind = 1 + SILU if activated else 0
     y, present = g.function(
         f"CausalConv_{last + 1}{'_bias' if bias else ''}{'_silu' if activated else ''}",
         [x, past, kernel, g.weight(bias) if bias else NONE],
         2,
-        body,
+        _body(last, activated=activated),
         {"channels": channels, "width": last + 1, "activation": kind},
     )
     g.output(state.present, present, "float32", shape)
     return y
+
+
+@cache
+def _body(last: int, *, activated: bool) -> Body:
+    def body(f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
+        x, past, kernel, bias = inputs
+        total = _convolved(f, (seen := f.op.Concat(past, x, axis=1)), x, kernel, last + 1)
+        total = f.op.Add(total, bias) if bias else total
+        return silu(f, total) if activated else total, _last_of(f, seen, last)
+
+    return body
 
 
 def _convolved(g: GraphBuilder, seen: Value, x: Value, kernel: Value, width: int) -> Value:
