@@ -3,10 +3,12 @@
 import gc
 import os
 import re
+import shutil
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -148,20 +150,34 @@ _NUMBERS = count()
 
 
 @pytest.fixture
-def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """As pytest's own, which looks for its number among the folders of all tests before it."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
     folder = tmp_path_factory.getbasetemp() / f"{name}-{next(_NUMBERS)}"
     folder.mkdir(mode=0o700)
-    return folder
+    with _removed_if_passed(folder, request.session):
+        yield folder
 
 
 @pytest.fixture(autouse=True)
-def edgegen_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def edgegen_home(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """An empty ``EDGEGEN_HOME`` for each test."""
     home = tmp_path_factory.getbasetemp() / f"edgegen-home-{next(_NUMBERS)}"
     monkeypatch.setenv("EDGEGEN_HOME", str(home))
-    return home
+    with _removed_if_passed(home, request.session):
+        yield home
+
+
+@contextmanager
+def _removed_if_passed(folder: Path, session: pytest.Session) -> Iterator[None]:
+    """Remove the folder before the system writes it to a disk: a run makes a dozen gigabytes of such files, and those
+    that are on a disk take minutes to be removed."""
+    failed = session.testsfailed
+    yield
+    if session.testsfailed == failed:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
