@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.model import ort_session
 from edgegen_export.graph import layerwise_model
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
@@ -207,6 +208,19 @@ def layers_opened_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layerwise_model, "open_session", opened)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def graphs_rewritten_once() -> Iterator[None]:
+    """A test opens the same graph with several KV caches and numbers of threads, and an export compares each."""
+    kept = lru_cache(32)(ort_session.with_kernels)
+
+    def rewritten(graph: bytes, states: Set[str] = frozenset(), *, fuse: bool = True) -> bytes:
+        return kept(graph, frozenset(states), fuse=fuse)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ort_session, "with_kernels", rewritten)
         yield
 
 
