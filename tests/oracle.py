@@ -6,7 +6,7 @@ transformers 4 and 5 both run this: the first in the tests' own process, the sec
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from importlib import import_module
 from inspect import signature
@@ -30,7 +30,24 @@ def import_torch() -> Any:
 
 def import_transformers() -> Any:
     import_torch()
-    return pytest.importorskip("transformers", reason="transformers is the oracle here, and it is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is the oracle here, and it is not installed"
+    )
+    if transformers.__version__.startswith("4."):
+        import_module("transformers.masking_utils")._vmap_for_bhqkv = _broadcast
+    return transformers
+
+
+def _broadcast(allows: Callable[..., Any], bh_indices: bool = True) -> Callable[..., Any]:
+    """A mask of every batch, head, query and key at once, as transformers 5 makes it: transformers 4 maps ``allows``
+    over each of the four by ``torch.vmap``, which takes more of a small model's time than the model."""
+    assert bh_indices
+
+    def mask(batch: Any, head: Any, query: Any, key: Any) -> Any:
+        made = allows(batch[:, None, None, None], head[:, None, None], query[:, None], key)
+        return made.expand(len(batch), len(head), len(query), len(key))
+
+    return mask
 
 
 class Oracle:
