@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Generator, Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.graph import check
 from edgegen.model import ort_session
 from edgegen_export.graph import layerwise_model
 from edgegen_export.options import ExportOptions
@@ -172,7 +173,7 @@ def edgegen_home(
 
 
 @contextmanager
-def _removed_if_passed(folder: Path, session: pytest.Session) -> Iterator[None]:
+def _removed_if_passed(folder: Path, session: pytest.Session) -> Generator[None]:
     """Remove the folder before the system writes it to a disk: a run makes a dozen gigabytes of such files, and those
     that are on a disk take minutes to be removed."""
     failed = session.testsfailed
@@ -212,15 +213,24 @@ def layers_opened_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def graphs_rewritten_once() -> Iterator[None]:
-    """A test opens the same graph with several KV caches and numbers of threads, and an export compares each."""
-    kept = lru_cache(32)(ort_session.with_kernels)
+def graphs_read_once() -> Iterator[None]:
+    """A test opens the same graph with several KV caches and numbers of threads, an export compares each, and a bundle
+    is verified whenever it is loaded, as each test has a home of its own: what depends on a graph's bytes is kept."""
+    rewritten, found = lru_cache(32)(ort_session.with_kernels), check.graph_problems
 
-    def rewritten(graph: bytes, states: Set[str] = frozenset(), *, fuse: bool = True) -> bytes:
-        return kept(graph, frozenset(states), fuse=fuse)
+    @lru_cache(128)
+    def checked(graph: bytes, files: frozenset[tuple[str, int]]) -> list[str]:
+        return found(graph, dict(files))
+
+    def with_kernels(graph: bytes, states: Set[str] = frozenset(), *, fuse: bool = True) -> bytes:
+        return rewritten(graph, frozenset(states), fuse=fuse)
+
+    def graph_problems(graph: bytes, files: Mapping[str, int]) -> list[str]:
+        return [*checked(graph, frozenset(files.items()))]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ort_session, "with_kernels", rewritten)
+        patch.setattr(ort_session, "with_kernels", with_kernels)
+        patch.setattr(check, "graph_problems", graph_problems)
         yield
 
 

@@ -34,7 +34,8 @@ def import_transformers() -> Any:
         "transformers", reason="transformers is the oracle here, and it is not installed"
     )
     if transformers.__version__.startswith("4."):
-        import_module("transformers.masking_utils")._vmap_for_bhqkv = _broadcast
+        masks: Any = import_module("transformers.masking_utils")
+        masks._vmap_for_bhqkv = _broadcast
     return transformers
 
 
