@@ -6,6 +6,8 @@ first, but names keys and tensors differently. EDGEGEN_EVERY_CASE=1 compares eve
 of each compare the bundle with its checkpoint, as otherwise that of a family's base does.
 """
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +49,12 @@ def named(written: list[tuple[Case, int]]) -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=named([one for one in WRITTEN if not one[0].refused]))
-def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    case, oracle = request.param
+def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    (case, oracle), folder = request.param, tmp_path_factory.mktemp("family")
     with compared_on(LITTLE if EVERY or case.name == "base" else None):
-        return subject_of(case, tmp_path_factory.mktemp("family"), oracle)
+        made = subject_of(case, folder, oracle)
+    yield made
+    shutil.rmtree(folder)  # there are hundreds
 
 
 def test_logits_are_those_of_transformers(subject: Subject) -> None:
