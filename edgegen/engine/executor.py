@@ -141,7 +141,7 @@ class BatchExecutor:
         self._pace = sequence.kv.pace = sequence.kv.pace or self._pace.copy()
         logits = self._prefill(sequence, self._pace.size(None if until is None else until - now))
         self._pace.ran(sequence.kv.cached - before, self._clock() - now)
-        if not sequence.prefilled:
+        if logits is None:
             return {}
         sharing = [
             one for one in work.group if one.prefill_source is sequence and one.finish is None and not one.prefilled
@@ -180,8 +180,8 @@ class BatchExecutor:
         sequence = work.sequence
         return {sequence: self._decode_many(sequence, (sequence.ids[sequence.kv.cached], *work.proposal))}
 
-    def _prefill(self, sequence: Sequence, size: int) -> Logits:
-        """The next chunk of a prompt, of ``size`` tokens at most; logits [vocab] after it.
+    def _prefill(self, sequence: Sequence, size: int) -> Logits | None:
+        """The next chunk of a prompt, of ``size`` tokens at most; logits [vocab] after the last one.
 
         Leaves in the slot the prompt up to the end of the chunk, and a checkpoint there.
         """
@@ -191,16 +191,21 @@ class BatchExecutor:
         stop = chunk_end(kv.cached, diverges_at or prompt_length, size)
         if kv.cached == stop - 1 > 0 and sequence.params.on_hidden is None:
             # One token, of an answer that is continued: computed as it was when it was decoded.
-            return self._decode([sequence])[0]
+            logits = self._decode([sequence])[0]
+            return logits if sequence.prefilled else None
         self._roll_back(sequence)
         self._cache.checkpoint(kv.slot)  # the end of the text before: the next prompt may diverge within this chunk
         on_hidden, hear, first = sequence.params.on_hidden, sequence.on_hidden, kv.cached
         if on_hidden is None and hear is not None:
             on_hidden = partial(_tell_last, hear, stop)
-        logits = self._runner.prefill(self._cache, kv.slot, sequence.ids[first:stop], on_hidden)
+        ids, logits = sequence.ids[first:stop], None
+        if stop < prompt_length and on_hidden is None:
+            self._runner.append(self._cache, kv.slot, ids)
+        else:
+            logits = self._runner.prefill(self._cache, kv.slot, ids, on_hidden)
         kv.cached = stop
         self._cache.checkpoint(kv.slot, shared_prefix=stop == diverges_at or sequence.prefilled)
-        return logits
+        return logits if sequence.prefilled else None
 
     def _decode(self, sequences: Ids[Sequence]) -> Logits:
         """One token of each of ``sequences``, which are in consecutive slots; logits [sequences, vocab].
@@ -232,7 +237,7 @@ class BatchExecutor:
         slot = sequence.kv.slot
         again = tuple(self._replay_rejected(sequence))
         if len(again) > _MOST_CARRIED:
-            self._runner.prefill(self._cache, slot, again)
+            self._runner.append(self._cache, slot, again)
             again = ()
         if mark and not again:
             self._cache.mark(slot, len(ids))
@@ -242,7 +247,7 @@ class BatchExecutor:
     def _roll_back(self, sequence: Sequence) -> None:
         """Leaves in the slot what is cached of the sequence, and no more."""
         if again := self._replay_rejected(sequence):
-            self._runner.prefill(self._cache, sequence.kv.slot, again)
+            self._runner.append(self._cache, sequence.kv.slot, again)
 
     def _replay_rejected(self, sequence: Sequence) -> Ids[int]:
         """Drop what the slot holds beyond what is cached: rejected proposals, and what a run that failed or was
@@ -255,7 +260,7 @@ class BatchExecutor:
         start = self._cache.truncatable_length(slot, cached)
         self._cache.truncate(slot, start)
         while cached - start > self._prefill_chunk:
-            self._runner.prefill(self._cache, slot, sequence.ids[start : start + self._prefill_chunk])
+            self._runner.append(self._cache, slot, sequence.ids[start : start + self._prefill_chunk])
             start += self._prefill_chunk
             self._cache.checkpoint(slot)
         return sequence.ids[start:cached]

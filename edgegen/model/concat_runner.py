@@ -50,6 +50,10 @@ class ConcatRunner:
         assert on_hidden is None  # traced graphs give no hidden states
         return self._run("prefill", cache, slot, np.asarray(ids, np.int64)[None])[0, 0]
 
+    def append(self, cache: ConcatCache, slot: int, ids: Sequence[int]) -> None:
+        """Append ``ids`` to ``slot``."""
+        self.prefill(cache, slot, ids)
+
     def decode(
         self, cache: ConcatCache, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
     ) -> Logits:

@@ -54,6 +54,10 @@ class DeviceRunner:
             on_hidden(hidden[0][0])
         return logits[0, 0]
 
+    def append(self, cache: DeviceKVCache, slot: int, ids: Sequence[int]) -> None:
+        """Append ``ids`` to ``slot``."""
+        self.prefill(cache, slot, ids)
+
     def decode(
         self, cache: DeviceKVCache, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
     ) -> Logits:

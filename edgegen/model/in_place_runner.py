@@ -23,10 +23,14 @@ last tokens alone, and [rows, tokens, size] of a decode."""
 
 
 class _Outputs(NamedTuple):
-    """Outputs of a run: the logits of ``every`` token or of the last one, with ``hidden`` states or without."""
+    """Outputs of a run: the ``logits`` of these tokens, with ``hidden`` states or without."""
 
-    every: bool
+    logits: Literal["every", "last", "none"]
     hidden: bool
+
+    @property
+    def every(self) -> bool:
+        return self.logits == "every"
 
 
 class InPlaceRunner:
@@ -90,11 +94,17 @@ class InPlaceRunner:
         ``previous``: what the graph of a multi-token prediction head reads besides, the hidden states [tokens, size] of
         the positions before ``ids``.
         """
-        step = self._step(_Outputs(every=False, hidden=on_hidden is not None), cache, slot, 1, len(ids))
+        step = self._step(_Outputs("last", on_hidden is not None), cache, slot, 1, len(ids))
         logits = step.run(cache, slot, np.asarray(ids, np.int64)[None], previous)[0, 0]
         if on_hidden is not None:
             on_hidden(step.hidden[0])
         return logits
+
+    def append(self, cache: KVCache, slot: int, ids: Sequence[int]) -> None:
+        """Append ``ids`` to ``slot``: a prefill without logits, of which the head has no rows to multiply."""
+        # Layers that read another's cache run for the tokens with logits, and attention needs one.
+        outputs = _Outputs("last" if self._variant.kv.shared else "none", hidden=False)
+        self._step(outputs, cache, slot, 1, len(ids)).run(cache, slot, np.asarray(ids, np.int64)[None])
 
     def decode(
         self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
@@ -103,7 +113,7 @@ class InPlaceRunner:
 
         Several tokens need a single row, unless :attr:`verifies_batches`.
         """
-        step = self._step(_Outputs(every=True, hidden=on_hidden is not None), cache, first_slot, *ids.shape)
+        step = self._step(_Outputs("every", on_hidden is not None), cache, first_slot, *ids.shape)
         logits = step.run(cache, first_slot, ids)
         if on_hidden is not None:
             on_hidden(step.hidden)
@@ -175,7 +185,7 @@ class _Step:
     def _bind_shape(self, rows: int, tokens: int) -> None:
         names, bind = self._variant.contract, self._binding
         self._shape = (0, 0)  # until all is bound: an interrupt may fall between
-        first_wanted = 0 if self._outputs.every else tokens - 1
+        first_wanted = {"every": 0, "last": tokens - 1, "none": tokens}[self._outputs.logits]
         wanted = np.tile(np.arange(first_wanted, tokens, dtype=np.int64), (rows, 1))
         self._ids = np.zeros((rows, tokens), np.int64)
         self._positions = np.zeros((rows, tokens), np.int64)

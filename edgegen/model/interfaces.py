@@ -59,6 +59,10 @@ class Runner(Protocol[C]):
         """Append ``ids`` to ``slot``; logits float32 [vocab] after the last of them."""
         ...
 
+    def append(self, cache: C, slot: int, ids: Sequence[int]) -> None:
+        """Append ``ids`` to ``slot``: a prefill whose logits nobody wants, so that the head need not be multiplied."""
+        ...
+
     def decode(
         self, cache: C, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
     ) -> Logits:

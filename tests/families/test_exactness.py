@@ -143,11 +143,15 @@ def assert_bit_exact(bundle: Bundle, case: Case) -> None:
 
 
 def assert_the_graphs_agree(run: Runner[Any], case: Case) -> None:
-    """Prefill and decode, over the same tokens after the same past."""
-    ids, caches = tokens(case, 80, seed=1), (run.new_cache(), run.new_cache())
+    """Prefill and decode, over the same tokens after the same past, of which logits were wanted or not."""
+    ids, caches, silent = tokens(case, 80, seed=1), (run.new_cache(), run.new_cache()), run.new_cache()
     for start, stop in [(0, 50), (50, 51), (51, 80)]:
         prefill = prefilled(run, caches[0], ids[start:stop], stop - start)[-1]
         np.testing.assert_array_equal(prefill, decoded(run, caches[1], ids[start:stop])[-1])
+        if stop < len(ids):
+            run.append(silent, 0, ids[start:stop])
+        else:
+            np.testing.assert_array_equal(run.prefill(silent, 0, ids[start:stop]), prefill)
 
 
 def assert_rows_are_alone(run: Runner[Any], case: Case) -> None:

@@ -122,18 +122,25 @@ class InterruptedRunner(InPlaceRunner):
         on_hidden: OnHidden | None = None,
         previous: NDArray[np.float32] | None = None,
     ) -> Logits:
-        return self._unless_counted(super().prefill(cache, slot, ids, on_hidden, previous))
+        logits = super().prefill(cache, slot, ids, on_hidden, previous)
+        self._end_if_counted()
+        return logits
+
+    def append(self, cache: KVCache, slot: int, ids: Ids[int]) -> None:
+        super().append(cache, slot, ids)
+        self._end_if_counted()
 
     def decode(
         self, cache: KVCache, ids: NDArray[np.int64], first_slot: int = 0, on_hidden: OnHidden | None = None
     ) -> Logits:
-        return self._unless_counted(super().decode(cache, ids, first_slot, on_hidden))
+        logits = super().decode(cache, ids, first_slot, on_hidden)
+        self._end_if_counted()
+        return logits
 
-    def _unless_counted(self, logits: Logits) -> Logits:
+    def _end_if_counted(self) -> None:
         if self.interrupts.left == 0 and self.interrupts.how == "counted":
             self.interrupts.left = -1
             raise InterruptionError
-        return logits
 
 
 class Model:

@@ -89,6 +89,7 @@ class FakeGraphs:
         self.next_id = next_id
         self.vocab_size = vocab_size
         self.runs: list[tuple[Phase, int]] = []
+        self.logits_of_runs: list[int] = []
         self.rows = 0  # of the run under way
         self.switch = RunSwitch()
         self.order: SummingOrder = "rows"
@@ -164,6 +165,7 @@ class FakeBinding(Binding):
                 end = int(a["position_ids"][row, at]) + 1
                 a["hidden_states"][row, at] = self.graphs.hidden(keys[:end].astype(int).tolist())
         self.graphs.runs.append((self.phase, tokens))
+        self.graphs.logits_of_runs.append(wanted.size)
         self.graphs.after_run()
 
 

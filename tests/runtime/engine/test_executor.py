@@ -53,6 +53,7 @@ def test_a_prompt_is_prefilled_in_chunks_and_the_last_gives_logits(graphs: FakeG
     logits = executor.run(work, demand)
     assert best(logits[row]) == digest_of(row.ids)
     assert [tokens for _, tokens in graphs.runs] == [8, 8, 4]
+    assert graphs.logits_of_runs == [0, 0, 1]  # the head has no rows before
 
 
 def test_sequences_that_share_a_prompt_get_a_copy_of_its_cache(graphs: FakeGraphs) -> None:
