@@ -1,19 +1,42 @@
-"""Operator fusion in a rewritten graph: matrices, norms and activations that follow one another become one operator.
+"""Operator fusion in a rewritten graph: matrices, norms, activations and attention that follow one another become one
+operator.
 
 Between two operators ONNX Runtime goes on to the next node, and all its threads wait for the last of them. A model of
 small matrices spends more time on that than on some of the nodes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from edgegen.graph.node import GraphNode, integer_attribute, renamed_attribute
 
-_MATRIX, _NORM, _ACTIVATION = range(3)
+_MATRIX, _NORM, _ACTIVATION, _ATTENTION = range(4)
 """The operator's kinds of steps; ``kernels/layers/fused_layers.c`` has their inputs and attributes."""
 
-_STEPS = {b"BlockMatMul": _MATRIX, b"Norm": _NORM, b"Activation": _ACTIVATION}
-_MOST_STEPS = 16
+_FUSED_ATTENTION = {
+    b"CachedAttention": b"FusedLayers",
+    b"CachedAttentionInt8": b"FusedLayersInt8",
+    b"CachedAttentionInt4": b"FusedLayersInt4",
+}
+"""The operator of layers with attention over such a KV cache."""
+
+_STEPS = {
+    b"BlockMatMul": _MATRIX,
+    b"Norm": _NORM,
+    b"Activation": _ACTIVATION,
+    **dict.fromkeys(_FUSED_ATTENTION, _ATTENTION),
+}
+_MOST = {_MATRIX: 33, _NORM: 33, _ACTIVATION: 64, _ATTENTION: 8}
+"""How many steps of a kind the operator has inputs for."""
+_MOST_STEPS = 64
+
+_MOST_WEIGHTS = 1 << 25
+"""Of layers with attention, but for the last matrix: a run is interrupted between two operators."""
+
+_PAST_KEY, _LENGTHS, _BIAS, _INPUTS_OF_ATTENTION = 3, 5, 10, 14
+_PACKED = [b"", b""]
+"""Inputs of keys and values that lie behind the query."""
 
 
 @dataclass(slots=True)
@@ -23,11 +46,17 @@ class _Fused:
     Attributes:
         skip: what the first norm that skips adds; empty before the first one.
         total: the sum of the last norm that skips; empty if nothing reads it.
+        kinds: how many steps there are of a kind.
+        attention: the type of the nodes that are attention; empty if there is none.
+        weights: how many the matrices have.
     """
 
     places: list[int] = field(default_factory=list[int])
     skip: bytes = b""
     total: bytes = b""
+    kinds: Counter[int] = field(default_factory=Counter[int])
+    attention: bytes = b""
+    weights: int = 0
 
 
 def with_fused_layers(nodes: Sequence[GraphNode | None], results: Iterable[bytes]) -> list[GraphNode | None]:
@@ -74,23 +103,41 @@ class _Finder:
             if node is None or place in self.taken or not _is_step(node) or not self._fits(fused, node, value):
                 break
             fused.places.append(place)
-            if node.op_type == b"Norm" and (skip := _skipped(node, value)):
+            fused.kinds[kind := _STEPS[node.op_type]] += 1
+            if kind == _NORM and (skip := _skipped(node, value)):
                 fused.skip = fused.skip or skip
                 fused.total = [*node.outputs, b""][1]
-            if node.op_type != b"Activation" and self._comes_first(place, fused.total):
-                whole = _Fused([*fused.places], fused.skip, fused.total)
+            elif kind == _MATRIX:
+                fused.weights += (node.integer(b"K") or 0) * (node.integer(b"N") or 0)
+            elif kind == _ATTENTION:
+                fused.attention = node.op_type
+            if kind != _ACTIVATION and self._comes_first(place, fused.total):
+                whole = replace(fused, places=[*fused.places])
             value = node.outputs[0]
             place = self._only_reader(value)
         return whole
 
     def _fits(self, fused: _Fused, node: GraphNode, value: bytes) -> bool:
         """Whether ``node`` goes on with ``value``, which the nodes before it produce (empty: it is the first)."""
-        if node.op_type != b"Norm":
+        kind = _STEPS[node.op_type]
+        if fused.kinds[kind] == _MOST[kind]:
+            return False
+        if kind == _ATTENTION:
+            return node.inputs[0] == value and self._attends_here(fused, node)
+        if kind == _MATRIX and fused.attention and fused.weights >= _MOST_WEIGHTS:
+            return False
+        if kind != _NORM:
             return not value or node.inputs[0] == value
         skip = _skipped(node, value)
         if not skip or not fused.skip:
             return True
         return skip == fused.total and self._only_reader(skip) is not None
+
+    def _attends_here(self, fused: _Fused, node: GraphNode) -> bool:
+        """Whether attention can be one of the steps: over a KV cache like the others', which no other node reads."""
+        alike = fused.attention in (b"", node.op_type)
+        shared = any(name in self._readers for name in node.outputs[1:])
+        return alike and not shared and list(node.inputs[1:_PAST_KEY]) == _PACKED
 
     def _only_reader(self, value: bytes) -> int | None:
         """The node that alone reads a value; None if there are others, or the graph's caller gets it."""
@@ -116,17 +163,34 @@ def _skipped(norm: GraphNode, value: bytes) -> bytes:
 def _joined(steps: Sequence[GraphNode], fused: _Fused) -> GraphNode:
     """One node in the place of the last of ``steps``."""
     first, last = steps[0], steps[-1]
-    inputs = [first.inputs[0], fused.skip]
+    inputs: dict[int, list[bytes]] = {kind: [] for kind in (_MATRIX, _NORM, _ATTENTION)}
+    outputs, positions = [last.outputs[0], fused.total], list[bytes]()
     attributes = {b"steps": integer_attribute(b"steps", len(steps))}
     for i, step in enumerate(steps):
-        number = str(i).encode()
-        values = [*step.inputs, b"", b"", b"", b""]
-        kept = {b"step": integer_attribute(b"step", _STEPS[step.op_type]), **step.attributes}
-        if step.op_type == b"BlockMatMul":
-            inputs += values[1:5]
-        elif step.op_type == b"Norm":
-            inputs += [values[1], values[2], values[4]]
+        number, kind = str(i).encode(), _STEPS[step.op_type]
+        values = _padded(step.inputs, _INPUTS_OF_ATTENTION)
+        kept = {b"step": integer_attribute(b"step", kind), **step.attributes}
+        if kind == _MATRIX:
+            inputs[kind] += values[1:5]
+        elif kind == _NORM:
+            inputs[kind] += [values[1], values[2], values[4]]
             kept[b"skips"] = integer_attribute(b"skips", int(bool(values[3])))
+        elif kind == _ATTENTION:
+            if values[_LENGTHS:_BIAS] == positions:  # those of the attention before, which are read once
+                values[_LENGTHS:_BIAS] = [b""] * len(positions)
+            else:
+                positions = values[_LENGTHS:_BIAS]
+            inputs[kind] += values[_PAST_KEY:]
+            outputs += step.outputs[1:]
         for name, attribute in kept.items():
             attributes[name + number] = renamed_attribute(attribute, name + number)
-    return last.replaced(b"FusedLayers", inputs, [last.outputs[0], fused.total], attributes)
+    matrices, norms = _padded(inputs[_MATRIX], 4 * _MOST[_MATRIX]), _padded(inputs[_NORM], 3 * _MOST[_NORM])
+    operator = _FUSED_ATTENTION.get(fused.attention, b"FusedLayers")
+    return last.replaced(
+        operator, [first.inputs[0], fused.skip, *matrices, *norms, *inputs[_ATTENTION]], outputs, attributes
+    )
+
+
+def _padded(names: Sequence[bytes], count: int) -> list[bytes]:
+    """``names``, and behind them inputs that are left out."""
+    return [*names, *[b""] * (count - len(names))]

@@ -10,6 +10,7 @@ from edgegen.graph.node import GraphNode
 from edgegen.graph.norms_and_activations import with_float_kernels
 from edgegen.graph.pending_tokens import with_pending_tokens
 from edgegen.graph.protobuf import (
+    edited,
     field,
     fields,
     float_field,
@@ -70,6 +71,9 @@ _ALWAYS_THE_SAME = 2
 _STOCK_ATTENTION = field(4, b"GroupQueryAttention")
 """The type of a node, as a graph has it."""
 
+_Field = tuple[int, bytes, bytes]
+"""One of a message, as :func:`~edgegen.graph.protobuf.fields` gives them."""
+
 
 class _Tensor(NamedTuple):
     """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, and
@@ -100,9 +104,9 @@ def with_kernels(graph: bytes, states: Set[str] = frozenset(), *, fuse: bool = T
 
     The others are ``BlockMatMul`` for ``MatMulNBits``, ``BlockGather`` for ``GatherBlockQuantized``, ``BlockExperts``
     for ``QMoE``, ``CachedAttention`` (and ``CachedAttentionInt8``) for ``GroupQueryAttention``, those of
-    :func:`with_float_kernels`, and ``FusedLayers`` for several that follow one another, unless these are not to
-    ``fuse``. ``states``: inputs that are fixed states, which are to have pending tokens
-    (:mod:`edgegen.graph.pending_tokens`).
+    :func:`with_float_kernels`, and ``FusedLayers`` for several that follow one another
+    (:func:`~edgegen.graph.fusion.with_fused_layers`), unless these are not to ``fuse``. ``states``: inputs that are
+    fixed states, which are to have pending tokens (:mod:`edgegen.graph.pending_tokens`).
 
     Raises:
         ValueError: that is no graph.
@@ -121,13 +125,28 @@ def with_kernels(graph: bytes, states: Set[str] = frozenset(), *, fuse: bool = T
     return b"".join([*parts, field(_OPSET_IMPORT, ours)])
 
 
+def with_fusion(graph: bytes) -> bytes:
+    """``graph``, which :func:`with_kernels` gave without fusing, with ``FusedLayers``.
+
+    Raises:
+        ValueError: that is no graph.
+    """
+
+    def fused(body: bytes) -> bytes:
+        parts = [*fields(body)]
+        nodes = [GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE]
+        return _written(parts, nodes, with_fused_layers(nodes, _results(parts)))
+
+    return edited(graph, _GRAPH, fused)
+
+
 def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> tuple[bytes, Set[bytes]]:
     """``with_kernels`` of a ``GraphProto``, and the functions that it still calls. Each message is read once: loading a
     model waits for this."""
     parts = [*fields(body)]
     nodes = [GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE]
     tensors = dict(_Tensor.parsed(payload) for number, payload, _ in parts if number == _INITIALIZER)
-    results = [next(values(payload, _VALUE_NAME)) for number, payload, _ in parts if number == _RESULT]
+    results = _results(parts)
 
     rewriter = _Rewriter(tensors, nodes)
     floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
@@ -138,16 +157,27 @@ def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> tuple[
     rewritten = _without_unused_casts(rewritten, results)
     unused = _unused(rewritten, rewriter.shared)
 
+    names = iter(tensors)
+    kept = [part for part in parts if part[0] != _INITIALIZER or next(names) not in unused]
+    return _written(kept, nodes, rewritten) + added, rewriter.called
+
+
+def _results(parts: Iterable[_Field]) -> list[bytes]:
+    """The names of a graph's outputs."""
+    return [next(values(payload, _VALUE_NAME)) for number, payload, _ in parts if number == _RESULT]
+
+
+def _written(parts: Iterable[_Field], nodes: Sequence[GraphNode], rewritten: Sequence[GraphNode | None]) -> bytes:
+    """A ``GraphProto`` of ``parts``, with these nodes in place of its own ``nodes``; None is left out."""
     replacements = iter(zip(nodes, rewritten, strict=True))
     written = list[bytes]()
-    names = iter(tensors)
     for number, _, whole in parts:
         if number == _NODE:
             old, new = next(replacements)
             written.append(whole if new is old else field(_NODE, new.message) if new else b"")
-        elif number != _INITIALIZER or next(names) not in unused:
+        else:
             written.append(whole)
-    return b"".join([*written, added]), rewriter.called
+    return b"".join(written)
 
 
 class _Rewriter:

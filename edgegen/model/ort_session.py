@@ -23,7 +23,14 @@ import onnxruntime as ort
 from edgegen.bundle.kv_format import TAKE_STORED, KVConversion
 from edgegen.bundle.manifest import Phase
 from edgegen.errors import BundleError
-from edgegen.graph.kernel_operators import SummingOrder, attends_batches, needs_kernels, summing_order, with_kernels
+from edgegen.graph.kernel_operators import (
+    SummingOrder,
+    attends_batches,
+    needs_kernels,
+    summing_order,
+    with_fusion,
+    with_kernels,
+)
 from edgegen.graph.low_rank import LowRank, with_low_rank
 from edgegen.graph.pending_tokens import pending_input
 from edgegen.model.kernels import (
@@ -52,7 +59,7 @@ class Buffer:
 
 
 class RunSwitch:
-    """Interrupts runs from another thread: a run under way fails within a millisecond or two."""
+    """Interrupts runs from another thread: a run under way fails at the end of an operator."""
 
     def __init__(self) -> None:
         self.run_options: Any = cast(Any, ort).RunOptions()
@@ -265,8 +272,12 @@ def _open(
         if not isinstance(model, bytes) and (kernels or adapter):
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
             graph = with_low_rank(read_regular(model), adapter) if adapter else read_regular(model)
-            graph = with_kernels(graph, states, fuse=not _crowded(options)) if kernels else graph
-            source = rewritten = graph if conversion is None else _converted(graph, model, conversion)
+            fuse = not _crowded(options)
+            graph = with_kernels(graph, states, fuse=fuse and conversion is None) if kernels else graph
+            if conversion is not None:  # attention that is fused cannot be told another KV cache
+                graph = _converted(graph, model, conversion)
+                graph = with_fusion(graph) if fuse else graph
+            source = rewritten = graph
         elif isinstance(model, bytes) and kernels:
             source = with_kernels(model, states, fuse=False)  # what is between its nodes may be an output
         on_handed_over()

@@ -13,34 +13,13 @@
  * Attributes: num_heads, kv_num_heads, scale, local_window_size (-1 or 0: all), softcap (0: none), do_rotary,
  * rotary_interleaved.
  */
-#include "attention.h"
+#include "cached_attention.h"
 #include "matmul/matrix.h"
-#include "ort/operators.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  QUERY,
-  KEY,
-  VALUE,
-  PAST_KEY,
-  PAST_VALUE,
-  LENGTHS,
-  TOTAL,
-  COSINES,
-  SINES,
-  POSITIONS,
-  BIAS,
-  SINK,
-  KEY_SCALES,
-  VALUE_SCALES,
-  INPUTS,
-  KEY_MEANS = KEY_SCALES
-};
-typedef enum { FLOATS, CODES, NIBBLES } Kind;
 /* None of them changes a bit of the results. */
 enum {
   TOKENS_OF_A_TASK = 8, /* that are rotated and appended */
@@ -50,143 +29,91 @@ enum {
   VECTOR_FLOATS = 16    /* of the widest vector: arrays of floats are whole ones */
 };
 
-typedef struct {
-  const OrtApi *api;
-  const AttentionKernels *kernels;
-  int64_t heads, kv_heads, window, rotary, interleaved;
-  float scale, cap;
-  const float *key_scales, *value_scales; /* [kv_heads][size], of codes of 8 bits */
-  const float *key_means;                 /* the same of codes of 4 bits, or NULL */
-  int64_t scales;                         /* how many, or how many means */
-  Kind kind;
-} Kernel;
+static OrtStatus *wrong(const CachedAttention *attention, const char *message) {
+  return edgegen_failure(attention->api, ORT_INVALID_ARGUMENT, message);
+}
 
-typedef struct {
-  int there, type;
-  size_t rank;
-  int64_t dimensions[MOST_DIMENSIONS];
-  const void *data;
-} Given;
-
-static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, Kind kind, void **out) {
-  Kernel *kernel = calloc(1, sizeof *kernel);
-  if (!kernel) return edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
-  kernel->api = api, kernel->kind = kind;
-  kernel->kernels = edgegen_attention_kernels(edgegen_kernels(NULL)->name);
+OrtStatus *edgegen_read_attention(const OrtApi *api, const OrtKernelInfo *info, CacheKind kind, size_t begin,
+                                  size_t first, const char *suffix, CachedAttention *out) {
+  *out = (CachedAttention){.api = api, .kind = kind};
+  out->kernels = edgegen_attention_kernels(edgegen_kernels(NULL)->name);
   OrtStatus *status;
-  if ((status = edgegen_attribute(api, info, "num_heads", "", &kernel->heads)) ||
-      (status = edgegen_attribute(api, info, "kv_num_heads", "", &kernel->kv_heads)) ||
-      (status = edgegen_attribute(api, info, "local_window_size", "", &kernel->window)) ||
-      (status = edgegen_attribute(api, info, "do_rotary", "", &kernel->rotary)) ||
-      (status = edgegen_attribute(api, info, "rotary_interleaved", "", &kernel->interleaved)) ||
-      (status = edgegen_real_attribute(api, info, "scale", "", &kernel->scale)) ||
-      (status = edgegen_real_attribute(api, info, "softcap", "", &kernel->cap))) {
-    free(kernel);
+  if ((status = edgegen_attribute(api, info, "num_heads", suffix, &out->heads)) ||
+      (status = edgegen_attribute(api, info, "kv_num_heads", suffix, &out->kv_heads)) ||
+      (status = edgegen_attribute(api, info, "local_window_size", suffix, &out->window)) ||
+      (status = edgegen_attribute(api, info, "do_rotary", suffix, &out->rotary)) ||
+      (status = edgegen_attribute(api, info, "rotary_interleaved", suffix, &out->interleaved)) ||
+      (status = edgegen_real_attribute(api, info, "scale", suffix, &out->scale)) ||
+      (status = edgegen_real_attribute(api, info, "softcap", suffix, &out->cap)))
     return status;
-  }
   const int64_t most = 1 << 16;
-  if (kernel->heads < 1 || kernel->heads > most || kernel->kv_heads < 1 || kernel->kv_heads > most ||
-      kernel->heads % kernel->kv_heads || kernel->window < -1) {
-    free(kernel);
-    return edgegen_failure(
-        api, ORT_INVALID_ARGUMENT,
-        "CachedAttention: num_heads must be a multiple of kv_num_heads, local_window_size not below -1");
-  }
+  if (out->heads < 1 || out->heads > most || out->kv_heads < 1 || out->kv_heads > most || out->heads % out->kv_heads ||
+      out->window < -1)
+    return wrong(out, "CachedAttention: num_heads must be a multiple of kv_num_heads, local_window_size not below -1");
+  int type;
   if (kind == CODES) {
     const void *scales[2] = {NULL, NULL};
     int64_t counts[2];
     for (size_t i = 0; i < 2; i++) {
-      int type;
-      status = edgegen_any_initializer(api, info, KEY_SCALES + i, "scales", &type, &counts[i], &scales[i]);
-      if (!status && (!scales[i] || type != ORT_FLOAT))
-        status = edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                                 "CachedAttention: the scales of an int8 KV cache must be initializers of floats");
-      if (status) {
-        free(kernel);
-        return status;
-      }
+      const size_t input = first + KEY_SCALES + i - begin;
+      if ((status = edgegen_any_initializer(api, info, input, "scales", &type, &counts[i], &scales[i]))) return status;
+      if (!scales[i] || type != ORT_FLOAT)
+        return wrong(out, "CachedAttention: the scales of an int8 KV cache must be initializers of floats");
     }
-    kernel->key_scales = scales[0], kernel->value_scales = scales[1], kernel->scales = counts[0];
-    if (counts[0] != counts[1]) {
-      free(kernel);
-      return edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                             "CachedAttention: keys and values have different counts of scales");
-    }
+    if (counts[0] != counts[1]) return wrong(out, "CachedAttention: keys and values have different counts of scales");
+    out->key_scales = scales[0], out->value_scales = scales[1], out->scales = counts[0];
   }
   if (kind == NIBBLES) {
     const void *means = NULL;
-    int type;
-    status = edgegen_any_initializer(api, info, KEY_MEANS, "means", &type, &kernel->scales, &means);
-    if (!status && means && (type != ORT_FLOAT || kernel->cap > 0))
-      status = edgegen_failure(api, ORT_INVALID_ARGUMENT,
-                               "CachedAttention: the means of keys must be floats, and scores not capped");
-    if (status) {
-      free(kernel);
-      return status;
-    }
-    kernel->key_means = means;
+    status = edgegen_any_initializer(api, info, first + KEY_MEANS - begin, "means", &type, &out->scales, &means);
+    if (status) return status;
+    if (means && (type != ORT_FLOAT || out->cap > 0))
+      return wrong(out, "CachedAttention: the means of keys must be floats, and scores not capped");
+    out->key_means = means;
   }
-  *out = kernel;
   return NULL;
 }
 
-typedef struct {
-  const Kernel *kernel;
-  Given in[INPUTS];
-  size_t batch, tokens, heads, kv_heads, group, size, capacity, row; /* row: floats of a token of the query input */
-  float *y;
-  void *queries;                 /* [b][kv_heads][t][group], each of query_bytes */
-  float *steps;                  /* of queries that are whole numbers, */
-  float *sums;                   /* and their sums, of nibbles */
-  size_t query_bytes, row_bytes; /* row_bytes: of a position's keys or values of a head */
-  int most;                      /* what their numbers may be */
-  void *keys, *values;
-  size_t blocks, block_tokens, slices, parts; /* parts: of the longest row */
-  float *states;                              /* [b][kv_heads][blocks][parts], where there are several slices */
-  atomic_size_t *done;                        /* slices of each block */
-  atomic_size_t next;
-  atomic_int failed;
-} Job;
-
-static size_t bytes_of_row(Kind kind, size_t size) {
+static size_t bytes_of_row(CacheKind kind, size_t size) {
   return kind == FLOATS ? size * sizeof(float) : kind == CODES ? size : NIBBLE_ROW(size);
 }
 
 /* Positions in the cache before this run. */
-static size_t past_of(const Job *job, size_t b) {
+static size_t past_of(const AttentionRun *job, size_t b) {
   return (size_t)((const int32_t *)job->in[LENGTHS].data)[b] + 1 - job->tokens;
 }
 
-static void rotated(const Job *job, float *x, size_t b, size_t t) {
-  if (!job->kernel->rotary) return;
-  const Given *positions = &job->in[POSITIONS];
+static void rotated(const AttentionRun *job, float *x, size_t b, size_t t) {
+  if (!job->attention->rotary) return;
+  const AttentionInput *positions = &job->in[POSITIONS];
   const size_t pairs = (size_t)job->in[COSINES].dimensions[1];
   const size_t at =
       positions->there ? (size_t)((const int64_t *)positions->data)[b * job->tokens + t] : past_of(job, b) + t;
-  job->kernel->kernels->rotate(x, (const float *)job->in[COSINES].data + at * pairs,
-                               (const float *)job->in[SINES].data + at * pairs, pairs, job->kernel->interleaved != 0);
+  job->attention->kernels->rotate(x, (const float *)job->in[COSINES].data + at * pairs,
+                                  (const float *)job->in[SINES].data + at * pairs, pairs,
+                                  job->attention->interleaved != 0);
 }
 
 /* Appends a token's keys and values of one kv head to the cache, and makes its queries ready. `own` has room for a
  * head. */
-static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *own) {
-  const Kernel *kernel = job->kernel;
-  const AttentionKernels *run = kernel->kernels;
+static void prepare_head(const AttentionRun *job, size_t b, size_t t, size_t g, float *own) {
+  const CachedAttention *attention = job->attention;
+  const AttentionKernels *run = attention->kernels;
   const size_t size = job->size, bytes = size * sizeof(float);
   const float *query = (const float *)job->in[QUERY].data + (b * job->tokens + t) * job->row;
   const int packed = !job->in[KEY].there;
   const size_t other = (b * job->tokens + t) * job->kv_heads * size;
   const float *key = packed ? query + job->heads * size : (const float *)job->in[KEY].data + other;
   const float *value = packed ? key + job->kv_heads * size : (const float *)job->in[VALUE].data + other;
-  const int codes = kernel->kind == CODES, nibbles = kernel->kind == NIBBLES;
-  const float *key_scales = codes ? kernel->key_scales + g * size : NULL;
+  const int codes = attention->kind == CODES, nibbles = attention->kind == NIBBLES;
+  const float *key_scales = codes ? attention->key_scales + g * size : NULL;
   for (size_t h = 0; h < job->group; h++) {
     memcpy(own, query + (g * job->group + h) * size, bytes);
     rotated(job, own, b, t);
     const size_t to = ((b * job->kv_heads + g) * job->tokens + t) * job->group + h;
     void *numbers = (char *)job->queries + to * job->query_bytes;
     if (nibbles) run->mix(own, size);
-    run->scale(own, key_scales, kernel->scale, codes || nibbles ? own : numbers, size);
+    run->scale(own, key_scales, attention->scale, codes || nibbles ? own : numbers, size);
     if (codes || nibbles) {
       float sum;
       job->steps[to] = run->round_query(own, job->most, numbers, size, &sum);
@@ -198,7 +125,7 @@ static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *ow
   memcpy(own, key + g * size, bytes);
   rotated(job, own, b, t);
   if (nibbles) {
-    for (size_t d = 0; kernel->key_means && d < size; d++) own[d] -= kernel->key_means[g * size + d];
+    for (size_t d = 0; attention->key_means && d < size; d++) own[d] -= attention->key_means[g * size + d];
     run->mix(own, size);
     run->pack(own, keys, size);
     memcpy(own, value + g * size, bytes);
@@ -206,22 +133,22 @@ static void prepare_head(const Job *job, size_t b, size_t t, size_t g, float *ow
     run->pack(own, values, size);
   } else if (codes) {
     run->round(own, key_scales, keys, size);
-    run->round(value + g * size, kernel->value_scales + g * size, values, size);
+    run->round(value + g * size, attention->value_scales + g * size, values, size);
   } else {
     memcpy(keys, own, bytes);
     memcpy(values, value + g * size, bytes);
   }
 }
 
-static void prepare(void *data, size_t task) {
-  Job *job = data;
+size_t edgegen_heads_to_append(const AttentionRun *job) { return job->batch * job->tokens * job->kv_heads; }
+
+void edgegen_append_heads(AttentionRun *job, size_t first, size_t last) {
   float few[512], *own = few;
   if (job->size > 512 && !(own = malloc(job->size * sizeof(float)))) {
     job->failed = 1;
     return;
   }
-  const size_t first = task * TOKENS_OF_A_TASK * job->kv_heads, all = job->batch * job->tokens * job->kv_heads;
-  for (size_t i = first; i < all && i < first + TOKENS_OF_A_TASK * job->kv_heads; i++)
+  for (size_t i = first; i < last; i++)
     prepare_head(job, i / job->kv_heads / job->tokens, i / job->kv_heads % job->tokens, i % job->kv_heads, own);
   if (own != few) free(own);
 }
@@ -233,12 +160,12 @@ typedef struct {
   size_t b, g, first, last, past, window; /* window: SIZE_MAX where all is seen */
 } Block;
 
-static Block block_of(const Job *job, size_t index) {
+static Block block_of(const AttentionRun *job, size_t index) {
   Block block = {.b = index / job->blocks / job->kv_heads, .g = index / job->blocks % job->kv_heads};
   block.first = index % job->blocks * job->block_tokens;
   block.last = least(job->tokens, block.first + job->block_tokens);
   block.past = past_of(job, block.b);
-  block.window = job->kernel->window < 1 ? SIZE_MAX : (size_t)job->kernel->window;
+  block.window = job->attention->window < 1 ? SIZE_MAX : (size_t)job->attention->window;
   return block;
 }
 
@@ -261,7 +188,9 @@ static size_t seeing_to(const Block *block, size_t key, size_t count) {
 
 /* Rows of what is found: [rows] greatest scores, [rows] totals, [rows] sums of the values' middles (of nibbles), and
  * [rows][SUM_WIDTH(size)] sums. */
-static size_t state_size(const Job *job) { return job->block_tokens * job->group * (3 + SUM_WIDTH(job->size)); }
+static size_t state_size(const AttentionRun *job) {
+  return job->block_tokens * job->group * (3 + SUM_WIDTH(job->size));
+}
 
 /* What a worker needs: */
 typedef struct {
@@ -280,9 +209,9 @@ typedef struct {
   float *part, *whole; /* states */
 } Scratch;
 
-static int make_scratch(const Job *job, Scratch *scratch) {
-  const size_t rows = job->block_tokens * job->group, codes = job->kernel->kind != FLOATS;
-  const size_t nibbles = job->kernel->kind == NIBBLES;
+static int make_scratch(const AttentionRun *job, Scratch *scratch) {
+  const size_t rows = job->block_tokens * job->group, codes = job->attention->kind != FLOATS;
+  const size_t nibbles = job->attention->kind == NIBBLES;
   const size_t sizes[] = {
       codes ? TURNED_BYTES(job->size) : KEYS * job->size * sizeof(float),
       codes * PAIRED_BYTES(job->size),
@@ -339,10 +268,10 @@ static void read_levels(const uint8_t *rows, size_t count, size_t size, float *t
 
 /* Keys or values from position first to last - 1. Asks for a line of each page, so that its address is known by the
  * time that others are asked for. */
-static Ahead rows_ahead(const Job *job, const Block *block, const void *cache, size_t first, size_t last) {
+static Ahead rows_ahead(const AttentionRun *job, const Block *block, const void *cache, size_t first, size_t last) {
   const size_t at = (block->b * job->kv_heads + block->g) * job->capacity + first;
   const size_t bytes = (last - first) * job->row_bytes;
-  if (!bytes || job->kernel->kind == FLOATS) return (Ahead){0};
+  if (!bytes || job->attention->kind == FLOATS) return (Ahead){0};
   const Ahead ahead = {(const char *)cache + at * job->row_bytes, bytes / 64};
   for (size_t i = 0; i < bytes; i += 4096) __builtin_prefetch(ahead.at + i, 0, 2);
   __builtin_prefetch(ahead.at + bytes - 1, 0, 2);
@@ -357,8 +286,8 @@ static size_t begin_of(const Block *block, size_t part) {
 }
 static size_t end_of(const Block *block, size_t part) { return least((part + 1) * PART, block->past + block->last); }
 
-static void score_part(const Job *job, const Block *block, size_t first, size_t last, const Scratch *scratch) {
-  const AttentionKernels *run = job->kernel->kernels;
+static void score_part(const AttentionRun *job, const Block *block, size_t first, size_t last, const Scratch *scratch) {
+  const AttentionKernels *run = job->attention->kernels;
   const size_t size = job->size, group = job->group, part = first / PART * PART;
   const size_t query = ((block->b * job->kv_heads + block->g) * job->tokens + block->first) * group;
   const size_t cache = (block->b * job->kv_heads + block->g) * job->capacity;
@@ -370,15 +299,15 @@ static void score_part(const Job *job, const Block *block, size_t first, size_t 
     const char *queries = (const char *)job->queries + (query + from) * job->query_bytes;
     const size_t count = least(KEYS, last - tile);
     float *scores = scratch->scores + from * PART + (tile - part);
-    if (job->kernel->kind != FLOATS) {
+    if (job->attention->kind != FLOATS) {
       const int8_t *codes = (const int8_t *)keys;
-      if (job->kernel->kind == NIBBLES) {
+      if (job->attention->kind == NIBBLES) {
         run->unpack((const uint8_t *)keys, count, size, scratch->codes);
         codes = scratch->codes;
       }
       run->turn_codes(codes, count, size, scratch->turned, &ahead);
       run->score_codes(queries, job->steps + query + from, to - from, size, scratch->turned, scores, PART, &ahead);
-      if (job->kernel->kind == NIBBLES) {
+      if (job->attention->kind == NIBBLES) {
         read_levels((const uint8_t *)keys, count, size, scratch->keys);
         run->level_scores(scratch->keys, job->sums + query + from, to - from, scores, PART);
       }
@@ -390,13 +319,13 @@ static void score_part(const Job *job, const Block *block, size_t first, size_t 
 }
 
 /* Weights of a row by keys first to last, both included, and the factors by which their tiles are joined. */
-static float weigh_row(const Job *job, const Block *block, size_t r, size_t first, size_t last, const Scratch *scratch,
-                       Ahead *ahead) {
-  const Kernel *kernel = job->kernel;
-  const Given *bias = &job->in[BIAS];
+static float weigh_row(const AttentionRun *job, const Block *block, size_t r, size_t first, size_t last,
+                       const Scratch *scratch, Ahead *ahead) {
+  const CachedAttention *attention = job->attention;
+  const AttentionInput *bias = &job->in[ATTENTION_BIAS];
   const size_t t = block->first + r / job->group, head = block->g * job->group + r % job->group;
   const size_t part = first / PART * PART;
-  Softmax softmax = {.cap = kernel->cap};
+  Softmax softmax = {.cap = attention->cap};
   const float *biases = NULL;
   if (bias->there) {
     const size_t bh = bias->dimensions[1] == 1 ? 0 : head, bb = bias->dimensions[0] == 1 ? 0 : block->b;
@@ -410,11 +339,12 @@ static float weigh_row(const Job *job, const Block *block, size_t r, size_t firs
     if (biases) softmax.bias = biases + tile;
     int16_t *weights = scratch->weights + r * PART + at;
     ask_for(ahead, 4);
-    const float own = kernel->kind == CODES ? kernel->kernels->weigh_codes(&softmax, scores, begin, end, weights, total)
-                                            : kernel->kernels->weigh_floats(&softmax, scores, begin, end, total);
-    if (kernel->kind == NIBBLES)
-      scratch->steps[r * TILES + at / KEYS] = kernel->kernels->level_weights(scratch->values + at * 2, scores, weights,
-                                                                             scratch->middles + r * TILES + at / KEYS);
+    const float own = attention->kind == CODES
+                          ? attention->kernels->weigh_codes(&softmax, scores, begin, end, weights, total)
+                          : attention->kernels->weigh_floats(&softmax, scores, begin, end, total);
+    if (attention->kind == NIBBLES)
+      scratch->steps[r * TILES + at / KEYS] = attention->kernels->level_weights(
+          scratch->values + at * 2, scores, weights, scratch->middles + r * TILES + at / KEYS);
     most = exponents(most, own, scratch->factors + (r * TILES + at / KEYS) * 2);
   }
   return most;
@@ -426,9 +356,9 @@ static void raise_factors(const AttentionKernels *run, float *factors, size_t co
 }
 
 /* What the block finds in one part of the cache, as a state. Keys that are read after it are ahead. */
-static void attend_part(const Job *job, const Block *block, size_t part, Ahead ahead, const Scratch *scratch,
+static void attend_part(const AttentionRun *job, const Block *block, size_t part, Ahead ahead, const Scratch *scratch,
                         float *state) {
-  const AttentionKernels *run = job->kernel->kernels;
+  const AttentionKernels *run = job->attention->kernels;
   const size_t size = job->size, group = job->group, wide = SUM_WIDTH(size), begin = part * PART;
   const size_t rows = job->block_tokens * group, start = begin_of(block, part), end = end_of(block, part);
   const size_t from = seeing_from(block, begin) * group, to = seeing_to(block, begin, PART) * group;
@@ -436,7 +366,7 @@ static void attend_part(const Job *job, const Block *block, size_t part, Ahead a
   float *factors = scratch->factors;
   const size_t cache = (block->b * job->kv_heads + block->g) * job->capacity;
   score_part(job, block, start, end, scratch);
-  for (size_t tile = start; job->kernel->kind == NIBBLES && tile < end; tile += KEYS) /* they have been asked for */
+  for (size_t tile = start; job->attention->kind == NIBBLES && tile < end; tile += KEYS) /* they have been asked for */
     read_levels((const uint8_t *)job->values + (cache + tile) * job->row_bytes, least(KEYS, end - tile), size,
                 scratch->values + (tile - begin) * 2);
   memset(factors, 0, rows * 2 * TILES * sizeof *factors);
@@ -454,7 +384,7 @@ static void attend_part(const Job *job, const Block *block, size_t part, Ahead a
     const char *values = (const char *)job->values + (cache + tile) * job->row_bytes;
     const size_t at = tile - begin, count = least(KEYS, end - tile);
     const float *own = factors + (low * TILES + at / KEYS) * 2;
-    if (job->kernel->kind == NIBBLES) {
+    if (job->attention->kind == NIBBLES) {
       for (size_t r = low; r < high; r++) {
         const float *pair = factors + (r * TILES + at / KEYS) * 2;
         scratch->joining[2 * r] = pair[0];
@@ -465,7 +395,7 @@ static void attend_part(const Job *job, const Block *block, size_t part, Ahead a
       run->pair_codes(scratch->codes, count, size, scratch->paired, &ahead);
       run->sum_codes(scratch->weights + low * PART + at, PART, high - low, scratch->paired, count, size,
                      scratch->joining + 2 * low, 2, sums + low * wide, &ahead);
-    } else if (job->kernel->kind == CODES) {
+    } else if (job->attention->kind == CODES) {
       run->pair_codes((const int8_t *)values, count, size, scratch->paired, &ahead);
       run->sum_codes(scratch->weights + low * PART + at, PART, high - low, scratch->paired, count, size, own, 2 * TILES,
                      sums + low * wide, &ahead);
@@ -479,18 +409,19 @@ static void attend_part(const Job *job, const Block *block, size_t part, Ahead a
   }
 }
 
-static void begin_whole(const Job *job, const Block *block, float *whole) {
+static void begin_whole(const AttentionRun *job, const Block *block, float *whole) {
   const size_t rows = job->block_tokens * job->group;
-  const Given *sink = &job->in[SINK];
+  const AttentionInput *sink = &job->in[SINK];
   for (size_t r = 0; r < rows; r++) {
     whole[r] = sink->there ? ((const float *)sink->data)[block->g * job->group + r % job->group] : -INFINITY;
-    whole[rows + r] = !sink->there ? 0 : job->kernel->kind == CODES ? ONE : 1;
+    whole[rows + r] = !sink->there ? 0 : job->attention->kind == CODES ? ONE : 1;
   }
   memset(whole + 2 * rows, 0, rows * (1 + SUM_WIDTH(job->size)) * sizeof *whole);
 }
 
-static void join_part(const Job *job, const Block *block, size_t part, const float *state, const Scratch *scratch) {
-  const AttentionKernels *run = job->kernel->kernels;
+static void join_part(const AttentionRun *job, const Block *block, size_t part, const float *state,
+                      const Scratch *scratch) {
+  const AttentionKernels *run = job->attention->kernels;
   const size_t rows = job->block_tokens * job->group, wide = SUM_WIDTH(job->size);
   const size_t from = seeing_from(block, part * PART) * job->group;
   const size_t to = seeing_to(block, part * PART, PART) * job->group;
@@ -504,19 +435,20 @@ static void join_part(const Job *job, const Block *block, size_t part, const flo
   }
 }
 
-static void finish(const Job *job, const Block *block, const float *whole) {
-  const Kernel *kernel = job->kernel;
+static void finish(const AttentionRun *job, const Block *block, const float *whole) {
+  const CachedAttention *attention = job->attention;
   const size_t rows = job->block_tokens * job->group, size = job->size, group = job->group;
   for (size_t r = 0; r < (block->last - block->first) * group; r++) {
     const size_t t = block->first + r / group, head = block->g * group + r % group;
     float *y = job->y + ((block->b * job->tokens + t) * job->heads + head) * size;
-    const float *scales = kernel->kind == CODES ? kernel->value_scales + block->g * size : NULL,
+    const float *scales = attention->kind == CODES ? attention->value_scales + block->g * size : NULL,
                 total = whole[rows + r];
-    kernel->kernels->divide(whole + 3 * rows + r * SUM_WIDTH(size), total, kernel->kind != FLOATS, scales, y, size);
-    if (kernel->kind == NIBBLES) {
+    attention->kernels->divide(whole + 3 * rows + r * SUM_WIDTH(size), total, attention->kind != FLOATS, scales, y,
+                               size);
+    if (attention->kind == NIBBLES) {
       const float middle = whole[2 * rows + r] / total;
       for (size_t d = 0; d < size; d++) y[d] += middle;
-      kernel->kernels->mix(y, size);
+      attention->kernels->mix(y, size);
     }
   }
 }
@@ -528,10 +460,10 @@ typedef struct {
   size_t first, last, begin, end;
 } Slice;
 
-static size_t count_blocks(const Job *job) { return job->batch * job->kv_heads * job->blocks; }
+static size_t count_blocks(const AttentionRun *job) { return job->batch * job->kv_heads * job->blocks; }
 
 /* The next one that nobody has taken. Those of the last tokens, which see most, come first. */
-static Slice take_slice(Job *job) {
+static Slice take_slice(AttentionRun *job) {
   const size_t pairs = job->batch * job->kv_heads, task = atomic_fetch_add(&job->next, 1);
   if (task >= count_blocks(job) * job->slices) return (Slice){.index = count_blocks(job)};
   const size_t number = task % job->slices, pair = task / job->slices % pairs;
@@ -545,13 +477,13 @@ static Slice take_slice(Job *job) {
   return slice;
 }
 
-static Ahead keys_ahead(const Job *job, const Slice *slice, size_t part) {
+static Ahead keys_ahead(const AttentionRun *job, const Slice *slice, size_t part) {
   if (part >= slice->end) return (Ahead){0};
   return rows_ahead(job, &slice->block, job->keys, begin_of(&slice->block, part), end_of(&slice->block, part));
 }
 
 /* Attends to a slice and takes the next one. The block's last slice to be done joins all parts. */
-static Slice attend_slice(Job *job, const Slice *slice, const Scratch *scratch) {
+static Slice attend_slice(AttentionRun *job, const Slice *slice, const Scratch *scratch) {
   const Block *block = &slice->block;
   if (job->slices == 1) begin_whole(job, block, scratch->whole);
   float *states = job->slices > 1 ? job->states + slice->index * job->parts * state_size(job) : NULL;
@@ -577,9 +509,7 @@ static Slice attend_slice(Job *job, const Slice *slice, const Scratch *scratch) 
   return next;
 }
 
-static void attend(void *data, size_t worker) {
-  (void)worker;
-  Job *job = data;
+void edgegen_attend(AttentionRun *job) {
   Slice slice = take_slice(job);
   if (slice.index == count_blocks(job)) return;
   Ahead ahead = keys_ahead(job, &slice, slice.begin);
@@ -593,19 +523,16 @@ static void attend(void *data, size_t worker) {
   free(scratch.memory);
 }
 
-static OrtStatus *wrong(const Kernel *kernel, const char *message) {
-  return edgegen_failure(kernel->api, ORT_INVALID_ARGUMENT, message);
-}
-
-static OrtStatus *read_inputs(const Kernel *kernel, const OrtKernelContext *context, Given *in) {
-  const OrtApi *api = kernel->api;
+static OrtStatus *read_inputs(const CachedAttention *attention, const OrtKernelContext *context, size_t begin,
+                              size_t first, AttentionInput *in) {
+  const OrtApi *api = attention->api;
   size_t count = 0;
   OrtStatus *status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT_COUNT, OrtKernelContextGetInputCount)(context, &count);
-  for (size_t i = 0; !status && i < INPUTS; i++) {
+  for (size_t i = begin; !status && i < KEY_SCALES; i++) { /* what follows has been read as initializers */
     const OrtValue *value = NULL;
     in[i].there = 0;
-    if (i >= count) continue;
-    status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT, OrtKernelContextGetInput)(context, i, &value);
+    if (first + i - begin >= count) continue;
+    status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_INPUT, OrtKernelContextGetInput)(context, first + i - begin, &value);
     if (status || !value) continue;
     status = edgegen_shape(api, value, &in[i].type, in[i].dimensions, &in[i].rank);
     if (status) continue;
@@ -619,84 +546,87 @@ static OrtStatus *read_inputs(const Kernel *kernel, const OrtKernelContext *cont
 static const int CACHE_TYPES[] = {[FLOATS] = ORT_FLOAT, [CODES] = ORT_INT8, [NIBBLES] = ORT_UINT8};
 
 /* Whether every shape is what the attributes and the other shapes say; what is given may be a lie. */
-static OrtStatus *check(const Kernel *kernel, Job *job) {
-  const Given *in = job->in;
+static OrtStatus *check(const CachedAttention *attention, AttentionRun *job) {
+  const AttentionInput *in = job->in;
   const int64_t *q = in[QUERY].dimensions, *k = in[PAST_KEY].dimensions, *v = in[PAST_VALUE].dimensions;
-  const int cache = CACHE_TYPES[kernel->kind], packed = !in[KEY].there;
+  const int cache = CACHE_TYPES[attention->kind], packed = !in[KEY].there;
   const int64_t most = (int64_t)1 << 40;
   if (!in[QUERY].there || !in[PAST_KEY].there || !in[PAST_VALUE].there || !in[LENGTHS].there)
-    return wrong(kernel, "CachedAttention: query, past keys, past values and lengths are needed");
+    return wrong(attention, "CachedAttention: query, past keys, past values and lengths are needed");
   if (in[QUERY].rank != 3 || in[PAST_KEY].rank != 4 || in[PAST_VALUE].rank != 4 || in[QUERY].type != ORT_FLOAT ||
       in[PAST_KEY].type != cache || in[PAST_VALUE].type != cache || memcmp(k, v, 4 * sizeof *k))
-    return wrong(kernel, "CachedAttention: the query has 3 dimensions, past keys and values the same 4");
+    return wrong(attention, "CachedAttention: the query has 3 dimensions, past keys and values the same 4");
   const int64_t batch = q[0], tokens = q[1], capacity = k[2];
-  const int64_t vectors = kernel->heads + (packed ? 2 * kernel->kv_heads : 0);
-  const int64_t size = kernel->kind == NIBBLES ? q[2] / vectors : k[3];
+  const int64_t vectors = attention->heads + (packed ? 2 * attention->kv_heads : 0);
+  const int64_t size = attention->kind == NIBBLES ? q[2] / vectors : k[3];
   if (batch < 0 || tokens < 0 || size < 1 || size > 1 << 16 || capacity < 0 || k[0] != batch ||
-      k[1] != kernel->kv_heads || (kernel->kind == NIBBLES && k[3] != NIBBLE_ROW(size)))
-    return wrong(kernel, kernel->kind == NIBBLES
-                             ? "CachedAttention: past keys and values are [batch, kv_num_heads, capacity, row]"
-                             : "CachedAttention: past keys and values are [batch, kv_num_heads, capacity, size]");
-  if (batch > most || tokens > most || capacity > most || (tokens && batch * kernel->heads > most / tokens / size))
-    return wrong(kernel, "CachedAttention: too many numbers");
+      k[1] != attention->kv_heads || (attention->kind == NIBBLES && k[3] != NIBBLE_ROW(size)))
+    return wrong(attention, attention->kind == NIBBLES
+                                ? "CachedAttention: past keys and values are [batch, kv_num_heads, capacity, row]"
+                                : "CachedAttention: past keys and values are [batch, kv_num_heads, capacity, size]");
+  if (batch > most || tokens > most || capacity > most || (tokens && batch * attention->heads > most / tokens / size))
+    return wrong(attention, "CachedAttention: too many numbers");
   if (packed != !in[VALUE].there || q[2] != vectors * size)
-    return wrong(kernel, "CachedAttention: the query's last dimension is not what the heads say");
+    return wrong(attention, "CachedAttention: the query's last dimension is not what the heads say");
   for (size_t i = KEY; i <= VALUE; i++)
     if (in[i].there && (in[i].type != ORT_FLOAT || in[i].rank != 3 || in[i].dimensions[0] != batch ||
-                        in[i].dimensions[1] != tokens || in[i].dimensions[2] != kernel->kv_heads * size))
-      return wrong(kernel, "CachedAttention: keys and values are [batch, tokens, kv_num_heads * size]");
-  if (kernel->kind == CODES && kernel->scales != kernel->kv_heads * size)
-    return wrong(kernel, "CachedAttention: an int8 KV cache has kv_num_heads * size scales");
-  if (kernel->key_means && (kernel->scales != kernel->kv_heads * size || in[SINK].there))
-    return wrong(kernel, "CachedAttention: there are kv_num_heads * size means of keys, and no sinks beside them");
+                        in[i].dimensions[1] != tokens || in[i].dimensions[2] != attention->kv_heads * size))
+      return wrong(attention, "CachedAttention: keys and values are [batch, tokens, kv_num_heads * size]");
+  if (attention->kind == CODES && attention->scales != attention->kv_heads * size)
+    return wrong(attention, "CachedAttention: an int8 KV cache has kv_num_heads * size scales");
+  if (attention->key_means && (attention->scales != attention->kv_heads * size || in[SINK].there))
+    return wrong(attention, "CachedAttention: there are kv_num_heads * size means of keys, and no sinks beside them");
   const int64_t *l = in[LENGTHS].dimensions;
   const size_t lengths_rank = in[LENGTHS].rank;
   const bool of_rows = (lengths_rank == 1 && l[0] == batch) ||
                        (lengths_rank == 2 && ((l[0] == batch && l[1] == 1) || (l[0] == 1 && l[1] == batch))) ||
                        (lengths_rank == 0 && batch == 1);
   if (in[LENGTHS].type != ORT_INT32 || !of_rows)
-    return wrong(kernel, "CachedAttention: there is one length for each row");
+    return wrong(attention, "CachedAttention: there is one length for each row");
   for (int64_t b = 0; b < batch; b++) {
     const int64_t length = (int64_t)((const int32_t *)in[LENGTHS].data)[b] + 1;
     if (length < tokens || length > capacity)
-      return wrong(kernel, "CachedAttention: a length is not between the tokens and the capacity");
+      return wrong(attention, "CachedAttention: a length is not between the tokens and the capacity");
   }
-  if (kernel->rotary) {
+  if (attention->rotary) {
     const int64_t *c = in[COSINES].dimensions;
     if (!in[COSINES].there || !in[SINES].there || in[COSINES].rank != 2 || in[SINES].rank != 2 ||
         in[COSINES].type != ORT_FLOAT || in[SINES].type != ORT_FLOAT ||
         memcmp(c, in[SINES].dimensions, 2 * sizeof *c) || c[1] < 0 || 2 * c[1] > size)
-      return wrong(kernel, "CachedAttention: cosines and sines are [positions, pairs] with at most size / 2 pairs");
+      return wrong(attention, "CachedAttention: cosines and sines are [positions, pairs] with at most size / 2 pairs");
     if (in[POSITIONS].there) {
       if (in[POSITIONS].type != ORT_INT64 || in[POSITIONS].rank != 2 || in[POSITIONS].dimensions[0] != batch ||
           in[POSITIONS].dimensions[1] != tokens)
-        return wrong(kernel, "CachedAttention: positions are [batch, tokens]");
+        return wrong(attention, "CachedAttention: positions are [batch, tokens]");
       for (int64_t i = 0; i < batch * tokens; i++) {
         const int64_t position = ((const int64_t *)in[POSITIONS].data)[i];
-        if (position < 0 || position >= c[0]) return wrong(kernel, "CachedAttention: a position has no cosines");
+        if (position < 0 || position >= c[0]) return wrong(attention, "CachedAttention: a position has no cosines");
       }
-    } else if (capacity > c[0]) return wrong(kernel, "CachedAttention: there are fewer cosines than positions");
+    } else if (capacity > c[0]) return wrong(attention, "CachedAttention: there are fewer cosines than positions");
   }
-  if (in[BIAS].there) {
-    const int64_t *d = in[BIAS].dimensions;
-    if (in[BIAS].type != ORT_FLOAT || in[BIAS].rank != 4 || (d[0] != 1 && d[0] != batch) ||
-        (d[1] != 1 && d[1] != kernel->heads) || d[2] != tokens)
-      return wrong(kernel, "CachedAttention: the bias is [1 or batch, 1 or heads, tokens, keys]");
+  if (in[ATTENTION_BIAS].there) {
+    const int64_t *d = in[ATTENTION_BIAS].dimensions;
+    if (in[ATTENTION_BIAS].type != ORT_FLOAT || in[ATTENTION_BIAS].rank != 4 || (d[0] != 1 && d[0] != batch) ||
+        (d[1] != 1 && d[1] != attention->heads) || d[2] != tokens)
+      return wrong(attention, "CachedAttention: the bias is [1 or batch, 1 or heads, tokens, keys]");
     for (int64_t b = 0; b < batch; b++)
       if ((int64_t)((const int32_t *)in[LENGTHS].data)[b] >= d[3])
-        return wrong(kernel, "CachedAttention: the bias has too few keys");
+        return wrong(attention, "CachedAttention: the bias has too few keys");
   }
-  if (in[SINK].there && (in[SINK].type != ORT_FLOAT || in[SINK].rank != 1 || in[SINK].dimensions[0] != kernel->heads))
-    return wrong(kernel, "CachedAttention: there is one sink for each head");
+  if (in[SINK].there &&
+      (in[SINK].type != ORT_FLOAT || in[SINK].rank != 1 || in[SINK].dimensions[0] != attention->heads))
+    return wrong(attention, "CachedAttention: there is one sink for each head");
   job->batch = (size_t)batch, job->tokens = (size_t)tokens, job->size = (size_t)size, job->capacity = (size_t)capacity;
-  job->heads = (size_t)kernel->heads, job->kv_heads = (size_t)kernel->kv_heads, job->group = job->heads / job->kv_heads;
-  job->row = (size_t)q[2], job->row_bytes = bytes_of_row(kernel->kind, job->size);
+  job->heads = (size_t)attention->heads, job->kv_heads = (size_t)attention->kv_heads,
+  job->group = job->heads / job->kv_heads;
+  job->row = (size_t)q[2], job->row_bytes = bytes_of_row(attention->kind, job->size);
   return NULL;
 }
 
 /* Output `index`, with what it is to have kept of the past: nothing is copied where it is the past's memory. */
-static OrtStatus *present(Job *job, OrtKernelContext *context, size_t index, const Given *past, void **out) {
-  const OrtApi *api = job->kernel->api;
+static OrtStatus *present(AttentionRun *job, OrtKernelContext *context, size_t index, const AttentionInput *past,
+                          void **out) {
+  const OrtApi *api = job->attention->api;
   OrtValue *value;
   OrtStatus *status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT,
                                OrtKernelContextGetOutput)(context, index, past->dimensions, 4, &value);
@@ -706,17 +636,79 @@ static OrtStatus *present(Job *job, OrtKernelContext *context, size_t index, con
   return status;
 }
 
-static OrtStatus *compute(void *state, OrtKernelContext *context) {
-  const Kernel *kernel = state;
-  const OrtApi *api = kernel->api;
-  Job job = {.kernel = kernel};
-  OrtStatus *status;
-  if ((status = read_inputs(kernel, context, job.in)) || (status = check(kernel, &job)) ||
-      (status = present(&job, context, 1, &job.in[PAST_KEY], &job.keys)) ||
-      (status = present(&job, context, 2, &job.in[PAST_VALUE], &job.values)))
+OrtStatus *edgegen_begin_attention(const CachedAttention *attention, OrtKernelContext *context, size_t begin,
+                                   size_t first, size_t out, const AttentionRun *before, AttentionRun *job) {
+  job->attention = attention;
+  OrtStatus *status = read_inputs(attention, context, begin, first, job->in);
+  if (status) return status;
+  if (before && !job->in[LENGTHS].there)
+    for (size_t i = LENGTHS; i <= POSITIONS; i++) job->in[i] = before->in[i];
+  if ((status = check(attention, job)) || (status = present(job, context, out, &job->in[PAST_KEY], &job->keys)) ||
+      (status = present(job, context, out + 1, &job->in[PAST_VALUE], &job->values)))
     return status;
+  size_t longest = 0;
+  for (size_t b = 0; b < job->batch; b++) {
+    const size_t length = past_of(job, b) + job->tokens;
+    longest = length > longest ? length : longest;
+  }
+  job->parts = (longest + PART - 1) / PART;
+  job->block_tokens = job->group > ROWS_OF_A_TASK ? 1 : least(job->tokens, ROWS_OF_A_TASK / job->group);
+  job->blocks = job->tokens ? (job->tokens + job->block_tokens - 1) / job->block_tokens : 0;
+  const size_t blocks = count_blocks(job);
+  job->slices = blocks >= ENOUGH_TASKS || !blocks ? 1 : least(job->parts, (ENOUGH_TASKS + blocks - 1) / blocks);
+  job->query_bytes = attention->kind != FLOATS ? QUERY_WIDTH(job->size) * sizeof(int16_t) : job->size * sizeof(float);
+  const int64_t bound = INT32_MAX / (128 * (int64_t)job->size);
+  job->most = bound < INT16_MAX ? (int)bound : INT16_MAX;
+  atomic_init(&job->next, 0), atomic_init(&job->failed, 0);
+  return NULL;
+}
+
+typedef struct {
+  size_t queries, steps, states; /* bytes, of whole 64 */
+} Passing;
+
+static Passing passing_of(const AttentionRun *job) {
+  const size_t queries = job->batch * job->tokens * job->heads;
+  const size_t states = job->slices > 1 ? count_blocks(job) * job->parts * state_size(job) : 0;
+  return (Passing){ROUNDED_UP(queries * job->query_bytes, 64), ROUNDED_UP(queries * sizeof(float), 64),
+                   ROUNDED_UP(states * sizeof(float), 64)};
+}
+
+AttentionMemory edgegen_attention_memory(const AttentionRun *job) {
+  const Passing bytes = passing_of(job);
+  return (AttentionMemory){ROUNDED_UP(count_blocks(job) * sizeof *job->done, 64),
+                           bytes.queries + 2 * bytes.steps + bytes.states};
+}
+
+void edgegen_lay_out_attention(AttentionRun *job, uint8_t *kept, uint8_t *passing) {
+  const Passing bytes = passing_of(job);
+  job->done = (atomic_size_t *)kept;
+  for (size_t i = 0; i < count_blocks(job); i++) atomic_init(&job->done[i], 0);
+  job->queries = passing, job->steps = (float *)(passing + bytes.queries);
+  job->sums = job->steps + bytes.steps / sizeof(float), job->states = job->sums + bytes.steps / sizeof(float);
+}
+
+size_t edgegen_attention_tasks(const AttentionRun *job) { return least(count_blocks(job) * job->slices, MOST_WORKERS); }
+
+static void append(void *data, size_t task) {
+  AttentionRun *job = data;
+  const size_t heads = TOKENS_OF_A_TASK * job->kv_heads, first = task * heads;
+  edgegen_append_heads(job, first, least(first + heads, edgegen_heads_to_append(job)));
+}
+
+static void attend(void *data, size_t worker) {
+  (void)worker;
+  edgegen_attend(data);
+}
+
+static OrtStatus *compute(void *state, OrtKernelContext *context) {
+  const CachedAttention *attention = state;
+  const OrtApi *api = attention->api;
+  AttentionRun job = {0};
+  OrtStatus *status = edgegen_begin_attention(attention, context, QUERY, 0, 1, NULL, &job);
+  if (status) return status;
   const int64_t dimensions[3] = {job.in[QUERY].dimensions[0], job.in[QUERY].dimensions[1],
-                                 kernel->heads * (int64_t)job.size};
+                                 attention->heads * (int64_t)job.size};
   OrtValue *value;
   void *y;
   if ((status = ORT_CALL(api, ORT_KERNEL_CONTEXT_GET_OUTPUT, OrtKernelContextGetOutput)(context, 0, dimensions, 3,
@@ -725,35 +717,24 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
     return status;
   if (!job.batch || !job.tokens) return NULL;
   job.y = y;
-  size_t longest = 0;
-  for (size_t b = 0; b < job.batch; b++) {
-    const size_t length = past_of(&job, b) + job.tokens;
-    longest = length > longest ? length : longest;
-  }
-  job.parts = (longest + PART - 1) / PART;
-  job.block_tokens = job.group > ROWS_OF_A_TASK ? 1 : least(job.tokens, ROWS_OF_A_TASK / job.group);
-  job.blocks = (job.tokens + job.block_tokens - 1) / job.block_tokens;
-  const size_t blocks = job.batch * job.kv_heads * job.blocks, queries = job.batch * job.tokens * job.heads;
-  job.slices = blocks >= ENOUGH_TASKS ? 1 : least(job.parts, (ENOUGH_TASKS + blocks - 1) / blocks);
-  job.query_bytes = kernel->kind != FLOATS ? QUERY_WIDTH(job.size) * sizeof(int16_t) : job.size * sizeof(float);
-  const int64_t bound = INT32_MAX / (128 * (int64_t)job.size);
-  job.most = bound < INT16_MAX ? (int)bound : INT16_MAX;
-  const size_t query_bytes = ROUNDED_UP(queries * job.query_bytes, 64),
-               step_bytes = ROUNDED_UP(queries * sizeof(float), 64);
-  const size_t state_bytes = job.slices > 1 ? blocks * job.parts * state_size(&job) * sizeof(float) : 0;
-  char *memory = malloc(query_bytes + 2 * step_bytes + ROUNDED_UP(state_bytes, 64) + blocks * sizeof *job.done);
+  const AttentionMemory bytes = edgegen_attention_memory(&job);
+  uint8_t *memory = malloc(bytes.kept + bytes.passing);
   if (!memory) return edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
-  job.queries = memory, job.steps = (float *)(memory + query_bytes);
-  job.sums = job.steps + step_bytes / sizeof(float), job.states = job.sums + step_bytes / sizeof(float);
-  job.done = (atomic_size_t *)(memory + query_bytes + 2 * step_bytes + ROUNDED_UP(state_bytes, 64));
-  for (size_t i = 0; i < blocks; i++) atomic_init(&job.done[i], 0);
-
+  edgegen_lay_out_attention(&job, memory, memory + bytes.kept);
   status =
-      edgegen_run(api, context, 2, prepare, (job.batch * job.tokens + TOKENS_OF_A_TASK - 1) / TOKENS_OF_A_TASK, &job);
-  if (!status && !job.failed)
-    status = edgegen_run(api, context, 2, attend, least(blocks * job.slices, MOST_WORKERS), &job);
+      edgegen_run(api, context, 2, append, (job.batch * job.tokens + TOKENS_OF_A_TASK - 1) / TOKENS_OF_A_TASK, &job);
+  if (!status && !job.failed) status = edgegen_run(api, context, 2, attend, edgegen_attention_tasks(&job), &job);
   free(memory);
   if (!status && job.failed) status = edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
+  return status;
+}
+
+static OrtStatus *create(const OrtApi *api, const OrtKernelInfo *info, CacheKind kind, void **out) {
+  CachedAttention *attention = malloc(sizeof *attention);
+  if (!attention) return edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
+  OrtStatus *status = edgegen_read_attention(api, info, kind, QUERY, 0, "", attention);
+  if (status) free(attention);
+  else *out = attention;
   return status;
 }
 
@@ -769,8 +750,9 @@ static OrtStatus *create_nibbles(const OrtCustomOp *op, const OrtApi *api, const
 static const char *name_floats(const OrtCustomOp *op) { return (void)op, "CachedAttention"; }
 static const char *name_codes(const OrtCustomOp *op) { return (void)op, "CachedAttentionInt8"; }
 static const char *name_nibbles(const OrtCustomOp *op) { return (void)op, "CachedAttentionInt4"; }
-static const int TYPES[INPUTS] = {ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_INT32, ORT_INT32,
-                                  ORT_FLOAT, ORT_FLOAT, ORT_INT64, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT};
+static const int TYPES[ATTENTION_INPUTS] = {ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT,
+                                            ORT_INT32, ORT_INT32, ORT_FLOAT, ORT_FLOAT, ORT_INT64,
+                                            ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT};
 static int type_floats(const OrtCustomOp *op, size_t index) { return (void)op, TYPES[index]; }
 static int type_codes(const OrtCustomOp *op, size_t index) {
   return (void)op, index == PAST_KEY || index == PAST_VALUE ? ORT_INT8 : TYPES[index];
@@ -778,7 +760,7 @@ static int type_codes(const OrtCustomOp *op, size_t index) {
 static int type_nibbles(const OrtCustomOp *op, size_t index) {
   return (void)op, index == PAST_KEY || index == PAST_VALUE ? ORT_UINT8 : TYPES[index];
 }
-static size_t input_count(const OrtCustomOp *op) { return (void)op, INPUTS; }
+static size_t input_count(const OrtCustomOp *op) { return (void)op, ATTENTION_INPUTS; }
 #define output_floats edgegen_float_type
 static int output_codes(const OrtCustomOp *op, size_t index) { return (void)op, index ? ORT_INT8 : ORT_FLOAT; }
 static int output_nibbles(const OrtCustomOp *op, size_t index) { return (void)op, index ? ORT_UINT8 : ORT_FLOAT; }

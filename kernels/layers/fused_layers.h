@@ -1,5 +1,5 @@
-/* Fused layers: matrices, norms and activations that follow one another, computed in one loop over ONNX Runtime's
- * threads.
+/* Fused layers: matrices, norms, activations and attention that follow one another, computed in one loop over ONNX
+ * Runtime's threads.
  *
  * Each step takes what the one before it gives. Norms may add what is skipped: the first that does takes an input of
  * the operator, the others the sum of the one before.
@@ -7,13 +7,23 @@
 #ifndef EDGEGEN_FUSED_LAYERS_H
 #define EDGEGEN_FUSED_LAYERS_H
 
+#include "attention/cached_attention.h"
 #include "floats/floats.h"
 #include "matmul/matrix.h"
 #include "ort/operators.h"
 
-enum { MOST_STEPS = 16 };
+enum { MOST_STEPS = 64, MOST_MATRICES = 33, MOST_NORMS = 33, MOST_ATTENTIONS = 8 };
 
-typedef enum { MATRIX_STEP, NORM_STEP, ACTIVATION_STEP, STEP_KINDS } StepKind;
+/* Where the inputs of each kind of steps begin: so each input has its type, and an operator's description is short. */
+enum {
+  MATRIX_INPUTS = 2,
+  NORM_INPUTS = MATRIX_INPUTS + 4 * MOST_MATRICES,
+  ATTENTION_STEP_INPUTS = NORM_INPUTS + 3 * MOST_NORMS,
+  INPUTS_OF_ATTENTION = ATTENTION_INPUTS - PAST_KEY,
+  FUSED_INPUTS = ATTENTION_STEP_INPUTS + INPUTS_OF_ATTENTION * MOST_ATTENTIONS
+};
+
+typedef enum { MATRIX_STEP, NORM_STEP, ACTIVATION_STEP, ATTENTION_STEP, STEP_KINDS } StepKind;
 
 typedef struct {
   StepKind kind;
@@ -23,6 +33,7 @@ typedef struct {
   bool skips; /* of a norm: something is added first */
   Activation activation;
   size_t gate_axis; /* of an activation: 0, or the last axis, whose second half is multiplied in */
+  size_t attention; /* which of the layers' attentions: its number */
 } Step;
 
 typedef struct {
@@ -32,7 +43,9 @@ typedef struct {
   const FloatKernels *floats;
   size_t count;                 /* of steps; the last is a matrix or a norm */
   size_t first_skip, sum_width; /* the first step that skips, and the width of what is skipped; 0 if none does */
+  size_t matrices, norms, attentions;
   Step steps[MOST_STEPS];
+  CachedAttention attention[MOST_ATTENTIONS];
 } FusedLayers;
 
 /* Reads a matrix: codes, scales, zero points and biases from input `first` on, and attributes, whose names end so. */
@@ -57,7 +70,7 @@ OrtStatus *edgegen_read_activation(const OrtApi *api, const OrtKernelInfo *info,
                                    Activation *out, size_t *gate_axis);
 
 /* Runs FusedLayers. Inputs: x float [..., columns of the first step]; what is skipped (optional). Outputs: what the
- * last step gives; the last sum of a norm (optional). */
+ * last step gives; the last sum of a norm (optional); present keys and values of each attention. */
 OrtStatus *edgegen_run_fused(void *state, OrtKernelContext *context);
 
 #endif

@@ -10,8 +10,8 @@ enum { MOST_DIMENSIONS = 8 };
 
 extern const OrtCustomOp edgegen_block_matmul, edgegen_block_gather, edgegen_cached_attention,
     edgegen_cached_attention_int8, edgegen_cached_attention_int4, edgegen_norm, edgegen_activation,
-    edgegen_fused_layers, edgegen_block_experts, edgegen_selective_scan, edgegen_block_matmul_per_head,
-    edgegen_causal_conv, edgegen_gated_delta_rule;
+    edgegen_fused_layers, edgegen_fused_layers_int8, edgegen_fused_layers_int4, edgegen_block_experts,
+    edgegen_selective_scan, edgegen_block_matmul_per_head, edgegen_causal_conv, edgegen_gated_delta_rule;
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message);
 
@@ -49,8 +49,8 @@ OrtStatus *edgegen_input(const OrtApi *api, const OrtKernelContext *context, siz
 OrtStatus *edgegen_output(const OrtApi *api, OrtKernelContext *context, size_t index, const int64_t *dimensions,
                           size_t rank, float **data);
 
-/* Tokens that a state can be left without: of some that were run earlier, the inputs are given, and of a run's last ones
- * they are given back. So what is rejected of these never was in the state, and nothing has to be copied. */
+/* Tokens that a state can be left without: of some that were run earlier, the inputs are given, and of a run's last
+ * ones they are given back. So what is rejected of these never was in the state, and nothing has to be copied. */
 typedef struct {
   const float *pending; /* [batch][most][width]; NULL: all tokens of a run become part of the state */
   float *left;          /* as pending, whose memory it may be */

@@ -11,6 +11,8 @@ static const OrtCustomOp *const OPERATORS[] = {
     &edgegen_norm,
     &edgegen_activation,
     &edgegen_fused_layers,
+    &edgegen_fused_layers_int8,
+    &edgegen_fused_layers_int4,
     &edgegen_block_experts,
     &edgegen_selective_scan,
     &edgegen_block_matmul_per_head,

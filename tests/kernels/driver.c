@@ -28,7 +28,7 @@ struct OrtValue {
 struct OrtTensorTypeAndShapeInfo {
   const OrtValue *value;
 };
-enum { INPUTS = 32, OUTPUTS = 3, ATTRIBUTES = 48, MOST_THREADS = 3 };
+enum { INPUTS = FUSED_INPUTS, OUTPUTS = 6, ATTRIBUTES = 64, MOST_THREADS = 3 };
 struct OrtKernelInfo {
   const char *names[ATTRIBUTES];
   double values[ATTRIBUTES];
@@ -255,7 +255,8 @@ static void run(const OrtCustomOp *op, OrtKernelInfo *info, OrtKernelContext *co
 
 static void run_case(const Case *c) {
   int64_t blocks = (c->columns + c->block - 1) / c->block;
-  int64_t zeros = c->bits == 8 ? blocks : (blocks + 1) / 2, scales = c->rows * (c->bits == 2 && c->block != 32 ? 1 : blocks);
+  int64_t zeros = c->bits == 8 ? blocks : (blocks + 1) / 2,
+          scales = c->rows * (c->bits == 2 && c->block != 32 ? 1 : blocks);
   OrtKernelInfo info = {.names = {"K", "N", "bits", "block_size"},
                         .values = {(double)c->columns, (double)c->rows, (double)c->bits, (double)c->block}};
   info.initializers[1] = tensor(ORT_UINT8, c->rows * blocks * c->block * c->bits / 8 - (c->lying == 1));
@@ -270,7 +271,9 @@ static void run_case(const Case *c) {
   OrtKernelContext context = {.inputs = {x}};
   printf("K=%lld N=%lld block=%lld bits=%lld rows=%lld%s%s%s: ", (long long)c->columns, (long long)c->rows,
          (long long)c->block, (long long)c->bits, (long long)c->count, c->zeros ? " zeros" : "", c->bias ? " bias" : "",
-         c->scales == ORT_BFLOAT16 ? " bfloat16" : c->scales == ORT_FLOAT16 ? " float16" : "");
+         c->scales == ORT_BFLOAT16  ? " bfloat16"
+         : c->scales == ORT_FLOAT16 ? " float16"
+                                    : "");
   run(&edgegen_block_matmul, &info, &context, 1);
 }
 
@@ -295,16 +298,52 @@ typedef struct {
   int lying; /* 0; 1: a length too long, 2: scales, 3: sinks, 4: the bias, 5: a position, 6: values, 7: no lengths */
 } Attention;
 
+static int64_t capacity_of(const Attention *a) { return a->past + a->tokens + 3; }
+static const int CACHES[] = {ORT_FLOAT, ORT_INT8, ORT_UINT8};
+
+/* Past keys and values, and what follows them, in `in` from there on. */
+static void give_cache(const Attention *a, OrtValue **in, OrtValue **initializers) {
+  const int64_t capacity = capacity_of(a), rows = a->batch * a->tokens;
+  for (size_t i = PAST_KEY; i <= PAST_VALUE; i++) {
+    const int64_t row = a->cache == 2 ? (a->size + 1) / 2 + 4 : a->size;
+    const int64_t length = a->batch * a->kv_heads * capacity * row;
+    OrtValue *past = a->cache ? tensor(ORT_UINT8, length) : numbers(length, 40, 0);
+    past->type = CACHES[a->cache];
+    uint8_t *levels = past->data; /* of any bits they would not be numbers */
+    for (int64_t end = row; a->cache == 2 && end <= length; end += row) levels[end - 3] = 60, levels[end - 1] = 189;
+    in[i] = shaped(past, 4, (int64_t[]){a->batch, a->kv_heads, capacity, row});
+  }
+  in[LENGTHS] = a->lying == 7 ? shaped(tensor(ORT_INT32, 0), 2, (int64_t[]){0, 0}) : tensor(ORT_INT32, a->batch);
+  for (int64_t b = 0; b < a->batch && a->lying != 7; b++)
+    ((int32_t *)in[LENGTHS]->data)[b] =
+        (int32_t)(a->tokens + (a->past > b ? a->past - b : 0) - 1 + (a->lying == 1 ? 9 : 0));
+  in[TOTAL] = tensor(ORT_INT32, 1);
+  if (a->rotary) {
+    const int64_t pairs = a->size / 2 - a->rotary % 2;
+    for (size_t i = COSINES; i <= SINES; i++)
+      in[i] = shaped(numbers(capacity * pairs, 10, 0), 2, (int64_t[]){capacity, pairs});
+    in[POSITIONS] = shaped(tensor(ORT_INT64, rows), 2, (int64_t[]){a->batch, a->tokens});
+    for (int64_t i = 0; i < rows; i++) ((int64_t *)in[POSITIONS]->data)[i] = a->lying == 5 ? capacity : i % capacity;
+  }
+  if (a->bias) {
+    const int64_t keys = capacity - (a->lying == 4 ? 4 : 0);
+    in[ATTENTION_BIAS] =
+        shaped(numbers(a->heads * a->tokens * keys, 20, 0), 4, (int64_t[]){1, a->heads, a->tokens, keys});
+  }
+  if (a->sink) in[SINK] = numbers(a->heads - (a->lying == 3), 20, 0);
+  for (size_t i = KEY_SCALES; i <= VALUE_SCALES && a->cache == 1; i++)
+    in[i] = initializers[i] = numbers(a->kv_heads * a->size - (a->lying == 2), 0.01f, 0.02f);
+}
+
 static void run_attention(const Attention *a) {
-  const int64_t capacity = a->past + a->tokens + 3, widths = a->heads * a->size, others = a->kv_heads * a->size;
+  const int64_t widths = a->heads * a->size, others = a->kv_heads * a->size;
   OrtKernelInfo info = {.names = {"num_heads", "kv_num_heads", "local_window_size", "do_rotary", "rotary_interleaved",
                                   "scale", "softcap"},
                         .values = {(double)a->heads, (double)a->kv_heads, (double)a->window, a->rotary != 0,
                                    a->rotary == 2, 0.25, a->cap}};
-  static const int TYPES[] = {ORT_FLOAT, ORT_INT8, ORT_UINT8};
   const OrtCustomOp *operators[] = {&edgegen_cached_attention, &edgegen_cached_attention_int8,
                                     &edgegen_cached_attention_int4};
-  OrtKernelContext context = {.types = {ORT_FLOAT, TYPES[a->cache], TYPES[a->cache]}};
+  OrtKernelContext context = {.types = {ORT_FLOAT, CACHES[a->cache], CACHES[a->cache]}};
   OrtValue **in = context.inputs;
   const int64_t rows = a->batch * a->tokens, query = widths + (a->packed ? 2 * others : 0);
   in[0] = shaped(numbers(rows * query, 40, 0), 3, (int64_t[]){a->batch, a->tokens, query});
@@ -312,32 +351,7 @@ static void run_attention(const Attention *a) {
     const int64_t width = others - (a->lying == 6 && i == 2);
     in[i] = shaped(numbers(rows * width, 40, 0), 3, (int64_t[]){a->batch, a->tokens, width});
   }
-  for (size_t i = 3; i < 5; i++) {
-    const int64_t row = a->cache == 2 ? (a->size + 1) / 2 + 4 : a->size;
-    const int64_t length = a->batch * a->kv_heads * capacity * row;
-    OrtValue *past = a->cache ? tensor(ORT_UINT8, length) : numbers(length, 40, 0);
-    past->type = TYPES[a->cache];
-    uint8_t *levels = past->data; /* of any bits they would not be numbers */
-    for (int64_t end = row; a->cache == 2 && end <= length; end += row) levels[end - 3] = 60, levels[end - 1] = 189;
-    in[i] = shaped(past, 4, (int64_t[]){a->batch, a->kv_heads, capacity, row});
-  }
-  in[5] = a->lying == 7 ? shaped(tensor(ORT_INT32, 0), 2, (int64_t[]){0, 0}) : tensor(ORT_INT32, a->batch);
-  for (int64_t b = 0; b < a->batch && a->lying != 7; b++)
-    ((int32_t *)in[5]->data)[b] = (int32_t)(a->tokens + (a->past > b ? a->past - b : 0) - 1 + (a->lying == 1 ? 9 : 0));
-  in[6] = tensor(ORT_INT32, 1);
-  if (a->rotary) {
-    const int64_t pairs = a->size / 2 - a->rotary % 2;
-    for (size_t i = 7; i < 9; i++) in[i] = shaped(numbers(capacity * pairs, 10, 0), 2, (int64_t[]){capacity, pairs});
-    in[9] = shaped(tensor(ORT_INT64, rows), 2, (int64_t[]){a->batch, a->tokens});
-    for (int64_t i = 0; i < rows; i++) ((int64_t *)in[9]->data)[i] = a->lying == 5 ? capacity : i % capacity;
-  }
-  if (a->bias) {
-    const int64_t keys = capacity - (a->lying == 4 ? 4 : 0);
-    in[10] = shaped(numbers(a->heads * a->tokens * keys, 20, 0), 4, (int64_t[]){1, a->heads, a->tokens, keys});
-  }
-  if (a->sink) in[11] = numbers(a->heads - (a->lying == 3), 20, 0);
-  for (size_t i = 12; i < 14 && a->cache == 1; i++)
-    in[i] = info.initializers[i] = numbers(others - (a->lying == 2), 0.01f, 0.02f);
+  give_cache(a, in, info.initializers);
   printf("attention heads=%lld/%lld size=%lld rows=%lld tokens=%lld past=%lld window=%lld %d%d%d%d%d %g: ",
          (long long)a->heads, (long long)a->kv_heads, (long long)a->size, (long long)a->batch, (long long)a->tokens,
          (long long)a->past, (long long)a->window, a->cache, a->packed, a->rotary, a->bias, a->sink, (double)a->cap);
@@ -402,7 +416,7 @@ static void run_activation(int64_t width, int64_t rows, int kind, int gate) {
 
 /* An attribute of step i of fused layers. */
 static void set(OrtKernelInfo *info, const char *name, int i, double value) {
-  static char names[ATTRIBUTES][16];
+  static char names[ATTRIBUTES][24];
   size_t at = 0;
   while (info->names[at]) at++;
   snprintf(names[at], sizeof names[at], i < 0 ? "%s" : "%s%d", name, i);
@@ -410,8 +424,8 @@ static void set(OrtKernelInfo *info, const char *name, int i, double value) {
 }
 
 /* Matrices of one size, one after the other. */
-static size_t add_matrices(OrtKernelInfo *info, int i, size_t input, int64_t count, int64_t columns, int64_t rows,
-                           int bits, int lying) {
+static void add_matrices(OrtKernelInfo *info, int i, size_t input, int64_t count, int64_t columns, int64_t rows,
+                         int bits, int lying) {
   const int64_t block = bits == 8 ? 64 : 32, blocks = (columns + block - 1) / block, all = count * rows;
   set(info, "K", i, (double)columns), set(info, "N", i, (double)rows);
   set(info, "bits", i, bits), set(info, "block_size", i, (double)block);
@@ -419,12 +433,11 @@ static size_t add_matrices(OrtKernelInfo *info, int i, size_t input, int64_t cou
   info->initializers[input + 1] = numbers(all * blocks, 1, 0);
   if (bits == 4) info->initializers[input + 2] = tensor(ORT_UINT8, all * ((blocks + 1) / 2));
   info->initializers[input + 3] = numbers(all, 1, 0);
-  return input + 4;
 }
 
-static size_t add_matrix(OrtKernelInfo *info, int i, size_t input, int64_t columns, int64_t rows, int bits, int lying) {
+static void add_matrix(OrtKernelInfo *info, int i, size_t number, int64_t columns, int64_t rows, int bits, int lying) {
   set(info, "step", i, MATRIX_STEP);
-  return add_matrices(info, i, input, 1, columns, rows, bits, lying);
+  add_matrices(info, i, MATRIX_INPUTS + 4 * number, 1, columns, rows, bits, lying);
 }
 
 /* lying: 1 codes, 2 scores, 3 a width between, 4 x. */
@@ -500,13 +513,13 @@ static void run_per_head(int64_t columns, int64_t out, int64_t tokens, int64_t h
   run(&edgegen_block_matmul_per_head, &info, &context, 1);
 }
 
-static size_t add_norm(OrtKernelInfo *info, int i, size_t input, int64_t width, int centered, int skips) {
+static void add_norm(OrtKernelInfo *info, int i, size_t number, int64_t width, int centered, int skips) {
+  OrtValue **in = info->initializers + NORM_INPUTS + 3 * number;
   set(info, "step", i, NORM_STEP), set(info, "centered", i, centered), set(info, "epsilon", i, 1e-5);
   set(info, "skips", i, skips);
-  info->initializers[input] = numbers(width, 20, 1);
-  if (centered) info->initializers[input + 1] = numbers(width, 20, 1);
-  if (skips && centered) info->initializers[input + 2] = numbers(width, 20, 1);
-  return input + 3;
+  in[0] = numbers(width, 20, 1);
+  if (centered) in[1] = numbers(width, 20, 1);
+  if (skips && centered) in[2] = numbers(width, 20, 1);
 }
 
 /* A layer's matrices: the norm of a sum, an MLP, and the norm of another sum. lying: 1 codes, 2 a width, 3 what is
@@ -517,19 +530,56 @@ static void run_fused(int64_t width, int64_t inner, int64_t rows, int bits, int 
   const int64_t skip_width = width + (lying == 3), x_width = width - (lying == 4);
   const int skips = lying || rows != 2;
   set(&info, "steps", -1, lying == 5 ? 3 : 6);
-  size_t input = add_norm(&info, 0, 2, width, centered, skips);
-  input = add_matrix(&info, 1, input, width, gated ? 2 * inner : inner, bits, lying);
+  add_norm(&info, 0, 0, width, centered, skips);
+  add_matrix(&info, 1, 0, width, gated ? 2 * inner : inner, bits, lying);
   set(&info, "step", 2, ACTIVATION_STEP), set(&info, "kind", 2, gated ? 2 : 0), set(&info, "gate_axis", 2, gated);
   if (lying != 5) {
-    input = add_matrix(&info, 3, input, inner + (lying == 2), width, bits, 0);
-    input = add_norm(&info, 4, input, width, centered, skips);
-    add_matrix(&info, 5, input, width, inner, bits, 0);
+    add_matrix(&info, 3, 1, inner + (lying == 2), width, bits, 0);
+    add_norm(&info, 4, 1, width, centered, skips);
+    add_matrix(&info, 5, 2, width, inner, bits, 0);
   }
   context.inputs[0] = shaped(numbers(rows * x_width, 40, 1), 2, (int64_t[]){rows, x_width});
   if (skips) context.inputs[1] = shaped(numbers(rows * skip_width, 40, 1), 2, (int64_t[]){rows, skip_width});
   printf("fused width=%lld inner=%lld rows=%lld bits=%d %d%d: ", (long long)width, (long long)inner, (long long)rows,
          bits, centered, gated);
   run(&edgegen_fused_layers, &info, &context, 1 + (size_t)skips);
+}
+
+static void add_attention(OrtKernelInfo *info, OrtKernelContext *context, int i, size_t number, const Attention *a) {
+  set(info, "step", i, ATTENTION_STEP);
+  set(info, "num_heads", i, (double)a->heads), set(info, "kv_num_heads", i, (double)a->kv_heads);
+  set(info, "local_window_size", i, (double)a->window), set(info, "scale", i, 0.25), set(info, "softcap", i, a->cap);
+  set(info, "do_rotary", i, a->rotary != 0), set(info, "rotary_interleaved", i, a->rotary == 2);
+  const size_t begin = ATTENTION_STEP_INPUTS + INPUTS_OF_ATTENTION * number - PAST_KEY;
+  give_cache(a, context->inputs + begin, info->initializers + begin);
+  for (size_t part = PAST_KEY; part <= PAST_VALUE; part++)
+    context->types[2 + 2 * number + part - PAST_KEY] = CACHES[a->cache];
+}
+
+/* Two attentions, of which the second has the lengths and positions of the first, and what is between them. */
+static void run_fused_attention(const Attention *a, int64_t width) {
+  OrtKernelInfo info = {0};
+  OrtKernelContext context = {0};
+  const OrtCustomOp *operators[] = {&edgegen_fused_layers, &edgegen_fused_layers_int8, &edgegen_fused_layers_int4};
+  const int64_t heads = a->heads * a->size, all = heads + 2 * a->kv_heads * a->size, rows = a->batch * a->tokens;
+  set(&info, "steps", -1, 7);
+  add_matrix(&info, 0, 0, width, all, 8, 0);
+  add_attention(&info, &context, 1, 0, a);
+  add_matrix(&info, 2, 1, heads, width, 8, 0);
+  add_norm(&info, 3, 0, width, 0, 1);
+  add_matrix(&info, 4, 2, width, all, 4, 0);
+  add_attention(&info, &context, 5, 1, a);
+  add_matrix(&info, 6, 3, heads, width, 8, 0);
+  for (size_t i = LENGTHS; i <= POSITIONS && a->lying != 7; i++) {
+    OrtValue **second = &context.inputs[ATTENTION_STEP_INPUTS + INPUTS_OF_ATTENTION + i - PAST_KEY];
+    drop(*second), *second = NULL;
+  }
+  const int64_t dimensions[] = {a->batch, a->tokens, width};
+  for (size_t i = 0; i < 2; i++) context.inputs[i] = shaped(numbers(rows * width, 40, 1), 3, dimensions);
+  printf("fused attention heads=%lld/%lld size=%lld rows=%lld tokens=%lld past=%lld window=%lld width=%lld %d%d%d%d: ",
+         (long long)a->heads, (long long)a->kv_heads, (long long)a->size, (long long)a->batch, (long long)a->tokens,
+         (long long)a->past, (long long)a->window, (long long)width, a->cache, a->rotary, a->bias, a->sink);
+  run(operators[a->cache], &info, &context, OUTPUTS);
 }
 
 static void run_gptq(int64_t columns, int64_t rows, int bits, int symmetric) {
@@ -588,10 +638,12 @@ static void run_others(void) {
                    kind % 7 == 2 ? 5.0f : 0,
                    0};
     run_attention(&a);
+    if (kind % 3 == 1) run_fused_attention(&a, 20 + 19 * (kind % 7));
   }
-  for (int lying = 1; lying <= 7; lying++) {
-    Attention a = {4, 2, 16, lying == 7 ? 1 : 2, 3, 5, -1, 1, 0, 1, 1, 1, 0, lying};
-    run_attention(&a);
+  for (int lying = 1; lying <= 14; lying++) {
+    Attention a = {4, 2, 16, lying % 7 ? 2 : 1, 3, 5, -1, 1, 0, 1, 1, 1, 0, (lying - 1) % 7 + 1};
+    if (lying <= 7) run_attention(&a);
+    else if (a.lying != 6) run_fused_attention(&a, 40);
   }
   for (int kind = 0; kind < 8; kind++) run_gather(64 + 32 * kind, 9 + kind, kind & 1 ? 32 : 64, kind & 2 ? 4 : 8, 0);
   for (int bits = 2; bits <= 3; bits++) run_gather(160, 11, 32, bits, 0);

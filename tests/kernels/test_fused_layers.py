@@ -192,9 +192,9 @@ def test_what_lies_between_two_attentions_is_one_node(centered: bool, gated: boo
     assert line.graph(line.total).op_types() == ["edgegen.FusedLayers"]
 
 
-def test_fused_layers_have_at_most_16_steps() -> None:
+def test_fused_layers_have_at_most_33_matrices() -> None:
     line = Line()
-    for _ in range(20):
+    for _ in range(40):
         line.matrix(8, 8)
     assert line.graph().op_types() == ["edgegen.FusedLayers"] * 2
     assert same_as_alone(line, fed(line.graph(), 8, 1, 3))
@@ -328,7 +328,7 @@ def lying(**attributes: int | None) -> bytes:
     }
     known = right | {"bits1": 8, "block_size1": 32} | attributes
     kept = {name: value for name, value in known.items() if value is not None}
-    inputs = ["x", "", "weight", "", "", "codes", "scales"]
+    inputs = ["x", "", "codes", "scales", *[""] * (4 * 33 - 2), "weight"]
     made = cast(Any, helper).make_node("FusedLayers", inputs, ["y"], domain="edgegen", **kept)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
     tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
@@ -344,13 +344,13 @@ def test_valid_fused_layers_run() -> None:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"steps": 0}, "there are 1 to 16 steps"),
-        ({"steps": 17}, "there are 1 to 16 steps"),
-        ({"steps": -1}, "there are 1 to 16 steps"),
-        ({"steps": 2**40}, "there are 1 to 16 steps"),
+        ({"steps": 0}, "there are 1 to 64 steps"),
+        ({"steps": 65}, "there are 1 to 64 steps"),
+        ({"steps": -1}, "there are 1 to 64 steps"),
+        ({"steps": 2**40}, "there are 1 to 64 steps"),
         ({"steps": 3}, "step2"),
         ({"steps": None}, "steps"),
-        ({"step0": 3}, "there is no such step"),
+        ({"step0": 4}, "there is no such step"),
         ({"step1": -1}, "there is no such step"),
         ({"step1": 2, "kind1": 9, "gate_axis1": 0}, "there is no such activation, or no such axis"),
         ({"step1": 2, "kind1": 0, "gate_axis1": 8}, "there is no such activation, or no such axis"),

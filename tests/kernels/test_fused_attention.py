@@ -1,0 +1,304 @@
+"""Fused layers with attention: which nodes they take, and that they change no bit of any of them."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgegen.graph.kernel_operators import with_fusion
+from tests.kernels.material import Array, instruction_sets, random_weights, same_bits, session_of
+from tests.kernels.stock import needs_kernels
+from tests.kernels.test_attention import INITIALIZERS, INPUTS, OPERATORS, TYPES, Case
+
+pytestmark = needs_kernels
+
+SHARED = ("seqlens_k", "total_sequence_length", "cosines", "sines", "position_ids", "bias")
+"""Inputs of attention that all layers read."""
+
+
+@dataclass
+class Layers:
+    """Decoder layers of our own operators: a norm, queries, keys and values in one, attention, projection, MLP."""
+
+    case: Case
+    width: int = 40
+    inner: int = 72
+    nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
+    feeds: dict[str, Array] = field(default_factory=dict[str, Array])
+    weights: dict[str, onnx.TensorProto] = field(default_factory=dict[str, onnx.TensorProto])
+    results: dict[str, int] = field(default_factory=dict[str, int])
+    value: str = "x"
+    total: str = ""
+
+    def __post_init__(self) -> None:
+        given = self.case.feeds()
+        self.feeds |= {name: given[name] for name in SHARED if name in given}
+        shape = (len(self.case.past), self.case.tokens, self.width)
+        self.feeds["x"] = np.random.default_rng(3).normal(size=shape).astype(np.float32)
+
+    def _add(self, op_type: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
+        made = cast(Any, helper).make_node(op_type, inputs, outputs, domain="edgegen", **attributes)
+        self.nodes.append(made)
+        self.value = outputs[0]
+
+    def matrix(self, columns: int, rows: int) -> None:
+        at = len(self.nodes)
+        made = random_weights(np.random.default_rng(at), columns, rows, bias=True)
+        parts = {"codes": (TensorProto.UINT8, made.codes), "scales": (TensorProto.BFLOAT16, made.scales)}
+        for name, (kind, array) in parts.items():
+            known = helper.make_tensor(f"{name}{at}", kind, array.shape, array.tobytes(), raw=True)
+            self.weights[known.name] = known
+        assert made.bias is not None
+        self.weights[f"bias{at}"] = numpy_helper.from_array(made.bias, f"bias{at}")
+        inputs = [self.value, f"codes{at}", f"scales{at}", "", f"bias{at}"]
+        self._add("BlockMatMul", inputs, [f"product{at}"], K=columns, N=rows, bits=8, block_size=32)
+
+    def norm(self) -> None:
+        """It adds what the norm before it was given, unless it is the first."""
+        at = len(self.nodes)
+        weight = np.random.default_rng(at).normal(1, 0.3, self.width).astype(np.float32)
+        self.weights[f"weight{at}"] = numpy_helper.from_array(weight, f"weight{at}")
+        inputs = [self.value, f"weight{at}", "", self.total]
+        first = not self.total
+        self.total = self.value if first else f"sum{at}"
+        outputs = [f"norm{at}"] if first else [f"norm{at}", self.total]
+        self._add("Norm", inputs, outputs, centered=0, epsilon=1e-5)
+
+    def attention(self, window: int | None = None, cache: str | None = None) -> None:
+        case, at = replace(self.case, packed=True), len(self.nodes)
+        given = {**case.feeds(), "query": self.feeds["x"]}
+        rng = np.random.default_rng(at)
+        names = dict[str, str]()
+        for name in ("past_key", "past_value", "key_scales", "value_scales", "key_means", "sink"):
+            if name not in given:
+                continue
+            names[name] = f"{name}{at}"
+            mixed = rng.permuted(given[name], axis=1) if name.startswith("past") else given[name]
+            if name.endswith(INITIALIZERS):
+                self.weights[names[name]] = numpy_helper.from_array(mixed, names[name])
+            else:
+                self.feeds[names[name]] = mixed
+        names |= {name: name for name in SHARED if name in given} | {"query": self.value}
+        known = ["key_means" if name == "key_scales" and case.means else name for name in INPUTS]
+        operator, kind = OPERATORS[case.cache] if cache is None else (cache, TensorProto.FLOAT)
+        outputs = [f"attended{at}", f"present_key{at}", f"present_value{at}"]
+        self.results |= dict.fromkeys(outputs[1:], kind)
+        self._add(
+            operator,
+            [names.get(name, "") for name in known],
+            outputs,
+            num_heads=case.heads,
+            kv_num_heads=case.kv_heads,
+            scale=case.size**-0.5,
+            local_window_size=case.window if window is None else window,
+            softcap=case.cap,
+            do_rotary=int(case.pairs > 0),
+            rotary_interleaved=int(case.interleaved),
+        )
+
+    def layer(self, window: int | None = None) -> None:
+        case = self.case
+        self.norm()
+        self.matrix(self.width, (case.heads + 2 * case.kv_heads) * case.size)
+        self.attention(window)
+        self.matrix(case.heads * case.size, self.width)
+        self.norm()
+        self.matrix(self.width, self.inner)
+        self._add("Activation", [self.value], [f"activated{len(self.nodes)}"], kind=0, gate_axis=0)
+        self.matrix(self.inner, self.width)
+
+    def graph(self) -> bytes:
+        results = {self.value: TensorProto.FLOAT, **self.results}
+        ins = [helper.make_tensor_value_info(n, TYPES[a.dtype.name], None) for n, a in self.feeds.items()]
+        outs = [helper.make_tensor_value_info(n, kind, None) for n, kind in results.items()]
+        body = helper.make_graph(self.nodes, "layers", ins, outs, [*self.weights.values()])
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("edgegen", 1)]
+        return helper.make_model(body, opset_imports=opsets, ir_version=10).SerializeToString()
+
+    def op_types(self) -> list[str]:
+        return [node.op_type for node in onnx.load_from_string(with_fusion(self.graph())).graph.node]
+
+    def changes_no_bit(self, *, threads: int = 1, isa: str | None = None) -> bool:
+        plain, graph = self.graph(), with_fusion(self.graph())
+        expected = session_of(plain, isa=isa).run(None, self.feeds)
+        found = session_of(graph, isa=isa, threads=threads).run(None, self.feeds)
+        return all(a.tobytes() == b.tobytes() and a.shape == b.shape for a, b in zip(found, expected, strict=True))
+
+
+def decoder(case: Case, layers: int = 2) -> Layers:
+    made = Layers(case)
+    for _ in range(layers):
+        made.layer()
+    return made
+
+
+CASES = {
+    "a token": Case(past=(7,), tokens=1, pairs=16),
+    "a prompt": Case(tokens=70, pairs=8, interleaved=True),
+    "a batch": Case(past=(3, 0, 300), tokens=1, pairs=16),
+    "several tokens of a batch": Case(past=(3, 90), tokens=4),
+    "a window": Case(past=(80,), tokens=9, window=20, pairs=16),
+    "many keys": Case(past=(1100,), tokens=1, pairs=16),
+    "a bias": Case(past=(5, 2), tokens=3, bias=True),
+    "sinks": Case(past=(5,), tokens=3, sink=True),
+    "capped": Case(past=(5,), tokens=3, cap=4.0),
+    "one head for each": Case(past=(5,), tokens=1, heads=3, kv_heads=3, size=24, pairs=4),
+}
+
+
+@pytest.mark.parametrize("cache", ["float32", "int8", "int4"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_fused_attention_changes_no_bit(case: Case, cache: Any) -> None:
+    if cache == "int4" and (case.sink or case.cap):
+        pytest.skip("an int4 KV cache has none")
+    made = decoder(replace(case, cache=cache))
+    suffix = {"float32": "", "int8": "Int8", "int4": "Int4"}[cache]
+    assert made.op_types() == [f"FusedLayers{suffix}"]
+    assert made.changes_no_bit()
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("case", [CASES["a token"], CASES["a prompt"], CASES["many keys"]], ids=str)
+def test_threads_change_no_bit(case: Case, threads: int) -> None:
+    assert decoder(replace(case, cache="int8")).changes_no_bit(threads=threads)
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+def test_every_instruction_set_changes_no_bit(isa: str) -> None:
+    assert decoder(replace(CASES["a batch"], cache="int8")).changes_no_bit(isa=isa)
+
+
+def test_means_of_keys_belong_to_their_attention() -> None:
+    assert decoder(replace(CASES["a token"], cache="int4", means=True)).changes_no_bit()
+
+
+def test_layers_with_windows_beside_layers_without() -> None:
+    made = Layers(CASES["a window"])
+    made.layer()
+    made.layer(window=-1)
+    assert made.op_types() == ["FusedLayers"]
+    assert made.changes_no_bit()
+
+
+def test_attentions_with_lengths_of_their_own() -> None:
+    """The second reads others than the first, and the third those of the second."""
+    made = decoder(CASES["a batch"], 3)
+    made.feeds["others"] = made.feeds["seqlens_k"].copy()
+    for node in [node for node in made.nodes if node.op_type == "CachedAttention"][1:]:
+        node.input[INPUTS.index("seqlens_k")] = "others"
+    [fused] = onnx.load_from_string(with_fusion(made.graph())).graph.node
+    assert [[*fused.input].count(name) for name in ("seqlens_k", "others")] == [1, 1]
+    made.feeds["others"] += 1
+    assert made.changes_no_bit()
+
+
+def test_more_attentions_than_one_operator_has_inputs_for() -> None:
+    made = decoder(CASES["a token"], 10)
+    assert made.op_types() == ["FusedLayers"] * 2
+    assert made.changes_no_bit(threads=2)
+
+
+def test_many_rows_at_once_after_few() -> None:
+    """One session, whose memory is that of the run before, or not."""
+    made = decoder(replace(CASES["a token"], cache="int8"))
+    opened, other = session_of(with_fusion(made.graph()), threads=2), decoder(replace(CASES["a batch"], cache="int8"))
+    for feeds in (made.feeds, other.feeds, made.feeds):
+        expected = session_of(made.graph()).run(None, feeds)
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(opened.run(None, feeds), expected, strict=True))
+
+
+def test_no_rows_at_all() -> None:
+    made = decoder(replace(CASES["a token"], tokens=0))
+    found = session_of(with_fusion(made.graph())).run(None, made.feeds)
+    assert found[0].shape == (1, 0, made.width)
+    assert same_bits(found[1], made.feeds["past_key2"])
+
+
+def test_a_cache_that_another_node_reads() -> None:
+    """Layers that share a KV cache: the reader runs after the operator that would append to it."""
+    made = decoder(CASES["a token"])
+    made.nodes.append(helper.make_node("Identity", ["present_key2"], ["again"]))
+    made.results["again"] = TensorProto.FLOAT
+    assert made.op_types() == ["FusedLayers", "CachedAttention", "FusedLayers", "Identity"]
+
+
+def test_keys_that_do_not_lie_behind_the_query() -> None:
+    made = decoder(CASES["a token"])
+    attention = next(node for node in made.nodes if node.op_type == "CachedAttention")
+    attention.input[1:3] = ["x", "x"]
+    assert made.op_types()[:3] == ["FusedLayers", "CachedAttention", "FusedLayers"]
+
+
+def test_large_layers_stay_apart() -> None:
+    """A run is interrupted between two operators: those with many weights are not fused further."""
+    made = Layers(CASES["a token"])
+    for _ in range(2):
+        made.layer()
+    for node in made.nodes:
+        for attribute in node.attribute:
+            if attribute.name in ("K", "N"):
+                attribute.i = 5000
+    assert len(made.op_types()) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"past_key2": (2, 2, 16, 32)}, r"past keys and values the same 4|are \[batch, kv_num_heads"),
+        ({"past_key2": (1, 2, 4, 32), "past_value2": (1, 2, 4, 32)}, "not between the tokens and the capacity"),
+        ({"past_key2": (1, 2, 16, 30), "past_value2": (1, 2, 16, 30)}, "not what the heads say"),
+        ({"seqlens_k": (2,)}, "there is one length for each row"),
+        ({"position_ids": (1, 2)}, r"positions are \[batch, tokens\]"),
+    ],
+    ids=str,
+)
+def test_inputs_that_lie_are_refused(changes: dict[str, tuple[int, ...]], message: str) -> None:
+    made = decoder(CASES["a token"])
+    opened = session_of(with_fusion(made.graph()))
+    wrong = {name: np.zeros(shape, made.feeds[name].dtype) for name, shape in changes.items()}
+    with pytest.raises(Exception, match=message):
+        opened.run(None, made.feeds | wrong)
+    assert len(opened.run(None, made.feeds)) == 5
+
+
+def lying(made: Layers, inputs: dict[str, str], **attributes: int) -> bytes:
+    """The fused layers, with other attributes than are true, and other names for some of their inputs."""
+    model = onnx.load_from_string(with_fusion(made.graph()))
+    [node] = model.graph.node
+    for attribute in node.attribute:
+        if attribute.name in attributes:
+            attribute.i = attributes[attribute.name]
+    node.input[:] = [inputs.get(name, name) for name in node.input]
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"num_heads2": 3}, "num_heads must be a multiple of kv_num_heads"),
+        ({"num_heads2": 6, "kv_num_heads2": 1}, "the steps do not fit each other"),
+        ({"step2": 4}, "there is no such step"),
+        ({"step1": 3}, "num_heads1"),
+        ({"local_window_size2": -2}, "local_window_size not below -1"),
+    ],
+    ids=str,
+)
+def test_attributes_that_lie_are_refused(attributes: dict[str, int], message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        session_of(lying(decoder(CASES["a token"]), {}, **attributes))
+
+
+def test_the_first_attention_without_lengths_is_refused() -> None:
+    made = decoder(CASES["a token"])
+    opened = session_of(lying(made, {"seqlens_k": ""}))
+    with pytest.raises(Exception, match="lengths are needed"):
+        opened.run(None, made.feeds)
+
+
+def test_x_of_two_dimensions_is_refused() -> None:
+    made = decoder(CASES["a token"])
+    with pytest.raises(Exception, match="x with attention has 3 dimensions"):
+        session_of(with_fusion(made.graph())).run(None, made.feeds | {"x": made.feeds["x"][0]})
