@@ -141,7 +141,7 @@ class BatchExecutor:
         self._pace = sequence.kv.pace = sequence.kv.pace or self._pace.copy()
         logits = self._prefill(sequence, self._pace.size(None if until is None else until - now))
         self._pace.ran(sequence.kv.cached - before, self._clock() - now)
-        if logits is None:
+        if logits is None or not sequence.prefilled:
             return {}
         sharing = [
             one for one in work.group if one.prefill_source is sequence and one.finish is None and not one.prefilled
@@ -181,7 +181,7 @@ class BatchExecutor:
         return {sequence: self._decode_many(sequence, (sequence.ids[sequence.kv.cached], *work.proposal))}
 
     def _prefill(self, sequence: Sequence, size: int) -> Logits | None:
-        """The next chunk of a prompt, of ``size`` tokens at most; logits [vocab] after the last one.
+        """The next chunk of a prompt, of ``size`` tokens at most; its logits [vocab], which the last chunk has.
 
         Leaves in the slot the prompt up to the end of the chunk, and a checkpoint there.
         """
@@ -191,8 +191,7 @@ class BatchExecutor:
         stop = chunk_end(kv.cached, diverges_at or prompt_length, size)
         if kv.cached == stop - 1 > 0 and sequence.params.on_hidden is None:
             # One token, of an answer that is continued: computed as it was when it was decoded.
-            logits = self._decode([sequence])[0]
-            return logits if sequence.prefilled else None
+            return self._decode([sequence])[0]
         self._roll_back(sequence)
         self._cache.checkpoint(kv.slot)  # the end of the text before: the next prompt may diverge within this chunk
         on_hidden, hear, first = sequence.params.on_hidden, sequence.on_hidden, kv.cached
@@ -205,7 +204,7 @@ class BatchExecutor:
             logits = self._runner.prefill(self._cache, kv.slot, ids, on_hidden)
         kv.cached = stop
         self._cache.checkpoint(kv.slot, shared_prefix=stop == diverges_at or sequence.prefilled)
-        return logits if sequence.prefilled else None
+        return logits
 
     def _decode(self, sequences: Ids[Sequence]) -> Logits:
         """One token of each of ``sequences``, which are in consecutive slots; logits [sequences, vocab].

@@ -60,13 +60,16 @@ class DraftModel:
             return None
         self._cache.reserve(1, len(ids))
         self._cache.truncate(0, start)
-        if len(new) == 1:
+        end, logits = start + len(new), None
+        if end < len(ids):
+            self._runner.append(self._cache, 0, new)
+        elif len(new) == 1:
             logits = self._runner.decode(self._cache, np.array([new], np.int64))[0, 0]
         else:
             logits = self._runner.prefill(self._cache, 0, new)
         self._cache.checkpoint(0)  # proposals that are rejected go back
-        self._cached = start + len(new)
-        return logits if self._cached == len(ids) else None
+        self._cached = end
+        return logits
 
     def close(self) -> None:
         """Free weights and KV cache; nothing can be read any more."""
