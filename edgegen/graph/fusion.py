@@ -34,7 +34,7 @@ _MOST_STEPS = 64
 _MOST_WEIGHTS = 1 << 25
 """Of layers with attention, but for the last matrix: a run is interrupted between two operators."""
 
-_PAST_KEY, _LENGTHS, _BIAS, _INPUTS_OF_ATTENTION = 3, 5, 10, 14
+_PAST_KEY, _LENGTHS, _BIAS, _INPUTS_OF_ATTENTION = 3, 5, 10, 16
 _PACKED = [b"", b""]
 """Inputs of keys and values that lie behind the query."""
 

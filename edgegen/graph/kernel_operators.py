@@ -1,5 +1,6 @@
 """Graphs rewritten to use edgegen's own operators, the kernels, in place of ONNX Runtime's."""
 
+import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Literal, NamedTuple, Self
 
@@ -19,12 +20,15 @@ from edgegen.graph.protobuf import (
     packed_integers,
     values,
 )
+from edgegen.graph.query_key_norms import with_query_key_norms
 
 _GRAPH, _OPSET_IMPORT, _FUNCTION = 7, 8, 25
 _NODE, _INITIALIZER, _RESULT = 1, 5, 12
 _ATTRIBUTE_NAME, _VALUE_NAME = 1, 1
-_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 13
-_FLOAT, _UINT8, _FLOAT16, _BFLOAT16 = 1, 2, 10, 16
+_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 9, 13
+_FLOAT, _UINT8, _INT64, _FLOAT16, _BFLOAT16 = 1, 2, 7, 10, 16
+_MOST_RAW = 64
+"""Bytes of initializers that are read."""
 _OPSET_DOMAIN, _OPSET_VERSION, _FUNCTION_NAME = 1, 2, 1
 
 _INTEGER_0 = integer_field(3, 0) + integer_field(20, 2)
@@ -76,17 +80,18 @@ _Field = tuple[int, bytes, bytes]
 
 
 class _Tensor(NamedTuple):
-    """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, and
-    its shape."""
+    """An initializer: its element type, where its bytes are in another file, empty where they are in the graph, its
+    shape, and what it has if that is a few int64."""
 
     element_type: int | None
     place: tuple[bytes, ...]
     shape: tuple[int, ...]
+    integers: tuple[int, ...] = ()
 
     @classmethod
     def parsed(cls, message: bytes) -> tuple[bytes, Self]:
         """Its name, and the tensor."""
-        name, element_type, place, shape = b"", None, list[bytes](), list[int]()
+        name, element_type, place, shape, raw = b"", None, list[bytes](), list[int](), b""
         for number, payload, whole in fields(message):
             if number == _TENSOR_NAME:
                 name = payload
@@ -94,9 +99,13 @@ class _Tensor(NamedTuple):
                 element_type = integer(whole)
             elif number == _TENSOR_EXTERNAL_DATA:
                 place.append(payload)
+            elif number == _TENSOR_RAW:
+                raw = payload
             elif number == _TENSOR_DIMS:
                 shape += packed_integers(payload) if payload else [integer(whole)]
-        return name, cls(element_type, tuple(place), tuple(shape))
+        few = element_type == _INT64 and len(raw) <= _MOST_RAW and len(raw) % 8 == 0
+        integers = struct.unpack(f"<{len(raw) // 8}q", raw) if few else ()
+        return name, cls(element_type, tuple(place), tuple(shape), integers)
 
 
 def with_kernels(graph: bytes, states: Set[str] = frozenset(), *, fuse: bool = True) -> bytes:
@@ -135,7 +144,8 @@ def with_fusion(graph: bytes) -> bytes:
     def fused(body: bytes) -> bytes:
         parts = [*fields(body)]
         nodes = [GraphNode.parsed(payload) for number, payload, _ in parts if number == _NODE]
-        return _written(parts, nodes, with_fused_layers(nodes, _results(parts)))
+        tensors = dict(_Tensor.parsed(payload) for number, payload, _ in parts if number == _INITIALIZER)
+        return _written(parts, nodes, _fused(nodes, tensors, _results(parts)))
 
     return edited(graph, _GRAPH, fused)
 
@@ -151,7 +161,7 @@ def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> tuple[
     rewriter = _Rewriter(tensors, nodes)
     floats = {name for name, tensor in tensors.items() if tensor.element_type == _FLOAT}
     rewritten = with_float_kernels([rewriter.node(node) for node in nodes], floats, results)
-    rewritten = with_fused_layers(rewritten, results) if fuse else rewritten
+    rewritten = _fused(rewritten, tensors, results) if fuse else rewritten
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     rewritten, added = with_pending_tokens(rewritten, states, shapes, results)
     rewritten = _without_unused_casts(rewritten, results)
@@ -160,6 +170,14 @@ def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> tuple[
     names = iter(tensors)
     kept = [part for part in parts if part[0] != _INITIALIZER or next(names) not in unused]
     return _written(kept, nodes, rewritten) + added, rewriter.called
+
+
+def _fused(
+    nodes: Sequence[GraphNode | None], tensors: Mapping[bytes, _Tensor], results: Sequence[bytes]
+) -> list[GraphNode | None]:
+    weights = {name: tensor.shape[0] for name, tensor in tensors.items() if len(tensor.shape) == 1}
+    integers = {name: tensor.integers for name, tensor in tensors.items() if tensor.integers}
+    return with_fused_layers(with_query_key_norms(nodes, weights, integers, results), results)
 
 
 def _results(parts: Iterable[_Field]) -> list[bytes]:

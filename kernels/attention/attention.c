@@ -9,6 +9,8 @@
  * head_sink float [heads] (all optional); with codes, scales of keys and values: initializers float of kv_heads * size.
  * Of codes of 4 bits the past is uint8 [b, kv_heads, capacity, NIBBLE_ROW(size)], and in the place of the keys' scales
  * may be their means, an initializer as well, which are subtracted from the rotated keys; without softcap or head_sink.
+ * Last come weights of the root mean square norms of queries and keys, initializers float [size], both or none; their
+ * attributes are query_epsilon and key_epsilon.
  * Outputs: y float [b, t, heads * size], present key and present value; in place where they are the past's memory.
  * Attributes: num_heads, kv_num_heads, scale, local_window_size (-1 or 0: all), softcap (0: none), do_rotary,
  * rotary_interleaved.
@@ -33,10 +35,24 @@ static OrtStatus *wrong(const CachedAttention *attention, const char *message) {
   return edgegen_failure(attention->api, ORT_INVALID_ARGUMENT, message);
 }
 
+/* The norm whose weights are that input, which has none if they are left out. */
+static OrtStatus *read_norm(const CachedAttention *attention, const OrtKernelInfo *info, size_t input,
+                            const char *epsilon, const char *suffix, Norm *norm) {
+  const void *weight;
+  int64_t count;
+  int type;
+  OrtStatus *status = edgegen_any_initializer(attention->api, info, input, "weights", &type, &count, &weight);
+  if (status || !type) return status;
+  if (type != ORT_FLOAT || !count) return wrong(attention, "CachedAttention: the weights of norms must be floats");
+  *norm = (Norm){.width = (size_t)count, .weight = weight};
+  return edgegen_real_attribute(attention->api, info, epsilon, suffix, &norm->epsilon);
+}
+
 OrtStatus *edgegen_read_attention(const OrtApi *api, const OrtKernelInfo *info, CacheKind kind, size_t begin,
                                   size_t first, const char *suffix, CachedAttention *out) {
   *out = (CachedAttention){.api = api, .kind = kind};
   out->kernels = edgegen_attention_kernels(edgegen_kernels(NULL)->name);
+  out->floats = edgegen_float_kernels(edgegen_kernels(NULL)->name);
   OrtStatus *status;
   if ((status = edgegen_attribute(api, info, "num_heads", suffix, &out->heads)) ||
       (status = edgegen_attribute(api, info, "kv_num_heads", suffix, &out->kv_heads)) ||
@@ -71,6 +87,11 @@ OrtStatus *edgegen_read_attention(const OrtApi *api, const OrtKernelInfo *info, 
       return wrong(out, "CachedAttention: the means of keys must be floats, and scores not capped");
     out->key_means = means;
   }
+  if ((status = read_norm(out, info, first + QUERY_NORM - begin, "query_epsilon", suffix, &out->query_norm)) ||
+      (status = read_norm(out, info, first + KEY_NORM - begin, "key_epsilon", suffix, &out->key_norm)))
+    return status;
+  if (out->query_norm.width != out->key_norm.width)
+    return wrong(out, "CachedAttention: the norms of queries and keys have weights of one size, or none");
   return NULL;
 }
 
@@ -94,6 +115,12 @@ static void rotated(const AttentionRun *job, float *x, size_t b, size_t t) {
                                   job->attention->interleaved != 0);
 }
 
+/* A head of queries or keys, as it goes on. */
+static void take_head(const AttentionRun *job, const Norm *norm, const float *x, float *to) {
+  if (norm->weight) job->attention->floats->normalize(norm, x, NULL, NULL, to);
+  else memcpy(to, x, job->size * sizeof *to);
+}
+
 /* Appends a token's keys and values of one kv head to the cache, and makes its queries ready. `own` has room for a
  * head. */
 static void prepare_head(const AttentionRun *job, size_t b, size_t t, size_t g, float *own) {
@@ -108,7 +135,7 @@ static void prepare_head(const AttentionRun *job, size_t b, size_t t, size_t g, 
   const int codes = attention->kind == CODES, nibbles = attention->kind == NIBBLES;
   const float *key_scales = codes ? attention->key_scales + g * size : NULL;
   for (size_t h = 0; h < job->group; h++) {
-    memcpy(own, query + (g * job->group + h) * size, bytes);
+    take_head(job, &attention->query_norm, query + (g * job->group + h) * size, own);
     rotated(job, own, b, t);
     const size_t to = ((b * job->kv_heads + g) * job->tokens + t) * job->group + h;
     void *numbers = (char *)job->queries + to * job->query_bytes;
@@ -122,7 +149,7 @@ static void prepare_head(const AttentionRun *job, size_t b, size_t t, size_t g, 
   }
   const size_t at = ((b * job->kv_heads + g) * job->capacity + past_of(job, b) + t) * job->row_bytes;
   void *keys = (char *)job->keys + at, *values = (char *)job->values + at;
-  memcpy(own, key + g * size, bytes);
+  take_head(job, &attention->key_norm, key + g * size, own);
   rotated(job, own, b, t);
   if (nibbles) {
     for (size_t d = 0; attention->key_means && d < size; d++) own[d] -= attention->key_means[g * size + d];
@@ -576,6 +603,8 @@ static OrtStatus *check(const CachedAttention *attention, AttentionRun *job) {
     return wrong(attention, "CachedAttention: an int8 KV cache has kv_num_heads * size scales");
   if (attention->key_means && (attention->scales != attention->kv_heads * size || in[SINK].there))
     return wrong(attention, "CachedAttention: there are kv_num_heads * size means of keys, and no sinks beside them");
+  if (attention->query_norm.weight && attention->query_norm.width != (size_t)size)
+    return wrong(attention, "CachedAttention: norms have a weight for each number of a head");
   const int64_t *l = in[LENGTHS].dimensions;
   const size_t lengths_rank = in[LENGTHS].rank;
   const bool of_rows = (lengths_rank == 1 && l[0] == batch) ||
@@ -750,8 +779,8 @@ static OrtStatus *create_nibbles(const OrtCustomOp *op, const OrtApi *api, const
 static const char *name_floats(const OrtCustomOp *op) { return (void)op, "CachedAttention"; }
 static const char *name_codes(const OrtCustomOp *op) { return (void)op, "CachedAttentionInt8"; }
 static const char *name_nibbles(const OrtCustomOp *op) { return (void)op, "CachedAttentionInt4"; }
-static const int TYPES[ATTENTION_INPUTS] = {ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT,
-                                            ORT_INT32, ORT_INT32, ORT_FLOAT, ORT_FLOAT, ORT_INT64,
+static const int TYPES[ATTENTION_INPUTS] = {ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_INT32,
+                                            ORT_INT32, ORT_FLOAT, ORT_FLOAT, ORT_INT64, ORT_FLOAT, ORT_FLOAT,
                                             ORT_FLOAT, ORT_FLOAT, ORT_FLOAT, ORT_FLOAT};
 static int type_floats(const OrtCustomOp *op, size_t index) { return (void)op, TYPES[index]; }
 static int type_codes(const OrtCustomOp *op, size_t index) {

@@ -3,6 +3,7 @@
 #define EDGEGEN_CACHED_ATTENTION_H
 
 #include "attention.h"
+#include "floats/floats.h"
 #include "ort/operators.h"
 
 #include <stdatomic.h>
@@ -23,6 +24,8 @@ enum {
   SINK,
   KEY_SCALES,
   VALUE_SCALES,
+  QUERY_NORM,
+  KEY_NORM,
   ATTENTION_INPUTS,
   KEY_MEANS = KEY_SCALES
 };
@@ -36,6 +39,8 @@ typedef struct {
   const float *key_scales, *value_scales; /* [kv_heads][size], of codes of 8 bits */
   const float *key_means;                 /* the same of codes of 4 bits, or NULL */
   int64_t scales;                         /* how many, or how many means */
+  const FloatKernels *floats;
+  Norm query_norm, key_norm; /* of each head before it is rotated; without weights there are none */
   CacheKind kind;
 } CachedAttention;
 

@@ -295,7 +295,9 @@ typedef struct {
   int cache; /* 0: floats, 1: codes of 8 bits, 2: of 4 */
   int packed, rotary, bias, sink;
   float cap;
-  int lying; /* 0; 1: a length too long, 2: scales, 3: sinks, 4: the bias, 5: a position, 6: values, 7: no lengths */
+  int lying; /* 0; 1: a length too long, 2: scales, 3: sinks, 4: the bias, 5: a position, 6: values, or a norm, 7: no
+                lengths */
+  int normed;
 } Attention;
 
 static int64_t capacity_of(const Attention *a) { return a->past + a->tokens + 3; }
@@ -552,6 +554,11 @@ static void add_attention(OrtKernelInfo *info, OrtKernelContext *context, int i,
   set(info, "do_rotary", i, a->rotary != 0), set(info, "rotary_interleaved", i, a->rotary == 2);
   const size_t begin = ATTENTION_STEP_INPUTS + INPUTS_OF_ATTENTION * number - PAST_KEY;
   give_cache(a, context->inputs + begin, info->initializers + begin);
+  if (a->normed) {
+    info->initializers[begin + QUERY_NORM] = numbers(a->size + (a->lying == 6), 20, 1);
+    info->initializers[begin + KEY_NORM] = numbers(a->size, 20, 1);
+    set(info, "query_epsilon", i, 1e-6), set(info, "key_epsilon", i, 1e-5);
+  }
   for (size_t part = PAST_KEY; part <= PAST_VALUE; part++)
     context->types[2 + 2 * number + part - PAST_KEY] = CACHES[a->cache];
 }
@@ -636,14 +643,15 @@ static void run_others(void) {
                    kind % 4 == 2,
                    kind % 4 == 3,
                    kind % 7 == 2 ? 5.0f : 0,
-                   0};
+                   0,
+                   kind % 2};
     run_attention(&a);
     if (kind % 3 == 1) run_fused_attention(&a, 20 + 19 * (kind % 7));
   }
   for (int lying = 1; lying <= 14; lying++) {
-    Attention a = {4, 2, 16, lying % 7 ? 2 : 1, 3, 5, -1, 1, 0, 1, 1, 1, 0, (lying - 1) % 7 + 1};
+    Attention a = {4, 2, 16, lying % 7 ? 2 : 1, 3, 5, -1, 1, 0, 1, 1, 1, 0, (lying - 1) % 7 + 1, lying == 13};
     if (lying <= 7) run_attention(&a);
-    else if (a.lying != 6) run_fused_attention(&a, 40);
+    else run_fused_attention(&a, 40);
   }
   for (int kind = 0; kind < 8; kind++) run_gather(64 + 32 * kind, 9 + kind, kind & 1 ? 32 : 64, kind & 2 ? 4 : 8, 0);
   for (int bits = 2; bits <= 3; bits++) run_gather(160, 11, 32, bits, 0);

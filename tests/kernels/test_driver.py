@@ -52,7 +52,7 @@ OTHERS = {
     "convolutions": 10 + 3,
     "delta rules": 10 + 5,
     "fused layers": 16 + 5,
-    "fused layers with attention": 32 + 6,
+    "fused layers with attention": 32 + 7,
     "experts": 12 + 4,
     "matrices of heads": 10 + 3,
     "gptq": 12,
@@ -106,7 +106,7 @@ def test_lengths_that_lie_are_told(expected: list[str]) -> None:
     of_cache = ["a length is not between", "has kv_num_heads * size scales", "one sink for each head"]
     of_cache += ["the bias has too few keys", "a position has no cosines"]
     parts += [*of_cache, "keys and values are [batch, tokens", "one length for each row"]
-    parts += [*of_cache, "one length for each row"]
+    parts += [*of_cache, "weights of one size, or none", "one length for each row"]
     parts += ["there is no row 10", "scales have 29", "zero points have 29", "biases have 19", "skip has neither"]
     parts += ["there is not a rate for each", *["do not have shapes that fit"] * 2]
     parts += [*["do not have shapes that fit"] * 2, "weights have"]

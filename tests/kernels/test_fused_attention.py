@@ -17,13 +17,19 @@ pytestmark = needs_kernels
 
 SHARED = ("seqlens_k", "total_sequence_length", "cosines", "sines", "position_ids", "bias")
 """Inputs of attention that all layers read."""
+SUFFIXES = {"float32": "", "int8": "Int8", "int4": "Int4"}
+"""Of the operator's name, by its KV cache."""
 
 
 @dataclass
 class Layers:
-    """Decoder layers of our own operators: a norm, queries, keys and values in one, attention, projection, MLP."""
+    """Decoder layers of our own operators: a norm, queries, keys and values in one, attention, projection, MLP.
+
+    ``normed``: each head of queries and keys has a norm before attention, as Qwen3 and Gemma 3 have them.
+    """
 
     case: Case
+    normed: bool = False
     width: int = 40
     inner: int = 72
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
@@ -39,8 +45,10 @@ class Layers:
         shape = (len(self.case.past), self.case.tokens, self.width)
         self.feeds["x"] = np.random.default_rng(3).normal(size=shape).astype(np.float32)
 
-    def _add(self, op_type: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
-        made = cast(Any, helper).make_node(op_type, inputs, outputs, domain="edgegen", **attributes)
+    def _add(
+        self, op_type: str, inputs: list[str], outputs: list[str], domain: str = "edgegen", **attributes: Any
+    ) -> None:
+        made = cast(Any, helper).make_node(op_type, inputs, outputs, domain=domain, **attributes)
         self.nodes.append(made)
         self.value = outputs[0]
 
@@ -67,7 +75,32 @@ class Layers:
         outputs = [f"norm{at}"] if first else [f"norm{at}", self.total]
         self._add("Norm", inputs, outputs, centered=0, epsilon=1e-5)
 
+    def _integers(self, name: str, *values: int) -> str:
+        self.weights[name] = numpy_helper.from_array(np.array(values, np.int64), name)
+        return name
+
+    def heads(self) -> list[str]:
+        """Queries, keys and values, cut apart, those with norms cut into heads and joined again."""
+        case, at = self.case, len(self.nodes)
+        counts = (case.heads, case.kv_heads, case.kv_heads)
+        found = [f"query{at}", f"key{at}", f"value{at}"]
+        sizes = self._integers(f"sizes{at}", *(count * case.size for count in counts))
+        self._add("Split", [self.value, sizes], [*found], "", axis=-1)
+        for i, count in enumerate(counts[:2]):
+            cut, joined = (
+                self._integers(f"cut{at}.{i}", 0, 0, count, case.size),
+                self._integers(f"joined{at}.{i}", 0, 0, -1),
+            )
+            weight = np.random.default_rng([at, i]).normal(1, 0.3, case.size).astype(np.float32)
+            self.weights[f"of{found[i]}"] = numpy_helper.from_array(weight, f"of{found[i]}")
+            self._add("Reshape", [found[i], cut], [f"cut{found[i]}"], "")
+            self._add("Norm", [self.value, f"of{found[i]}"], [f"norm{found[i]}"], centered=0, epsilon=1e-6 * (1 + i))
+            self._add("Reshape", [self.value, joined], [f"joined{found[i]}"], "")
+            found[i] = self.value
+        return found
+
     def attention(self, window: int | None = None, cache: str | None = None) -> None:
+        parts = self.heads() if self.normed else [self.value]
         case, at = replace(self.case, packed=True), len(self.nodes)
         given = {**case.feeds(), "query": self.feeds["x"]}
         rng = np.random.default_rng(at)
@@ -81,7 +114,9 @@ class Layers:
                 self.weights[names[name]] = numpy_helper.from_array(mixed, names[name])
             else:
                 self.feeds[names[name]] = mixed
-        names |= {name: name for name in SHARED if name in given} | {"query": self.value}
+        names |= {name: name for name in SHARED if name in given} | dict(
+            zip(("query", "key", "value"), parts, strict=False)
+        )
         known = ["key_means" if name == "key_scales" and case.means else name for name in INPUTS]
         operator, kind = OPERATORS[case.cache] if cache is None else (cache, TensorProto.FLOAT)
         outputs = [f"attended{at}", f"present_key{at}", f"present_value{at}"]
@@ -128,8 +163,8 @@ class Layers:
         return all(a.tobytes() == b.tobytes() and a.shape == b.shape for a, b in zip(found, expected, strict=True))
 
 
-def decoder(case: Case, layers: int = 2) -> Layers:
-    made = Layers(case)
+def decoder(case: Case, layers: int = 2, *, normed: bool = False) -> Layers:
+    made = Layers(case, normed)
     for _ in range(layers):
         made.layer()
     return made
@@ -155,8 +190,53 @@ def test_fused_attention_changes_no_bit(case: Case, cache: Any) -> None:
     if cache == "int4" and (case.sink or case.cap):
         pytest.skip("an int4 KV cache has none")
     made = decoder(replace(case, cache=cache))
-    suffix = {"float32": "", "int8": "Int8", "int4": "Int4"}[cache]
-    assert made.op_types() == [f"FusedLayers{suffix}"]
+    assert made.op_types() == [f"FusedLayers{SUFFIXES[cache]}"]
+    assert made.changes_no_bit()
+
+
+@pytest.mark.parametrize("cache", ["float32", "int8", "int4"])
+@pytest.mark.parametrize("name", ["a token", "a prompt", "a batch", "a window", "one head for each"])
+def test_norms_of_queries_and_keys_are_attentions_own(name: str, cache: Any) -> None:
+    made = decoder(replace(CASES[name], cache=cache), normed=True)
+    assert made.op_types() == [f"FusedLayers{SUFFIXES[cache]}"]
+    assert made.changes_no_bit(threads=2)
+
+
+def changed(node: onnx.NodeProto, made: Layers) -> None:
+    """Something that attention's own norms are not."""
+    match node.op_type:
+        case "Split":
+            node.output[0], node.output[1] = node.output[1], node.output[0]
+            made.feeds.pop("past_key2", None)
+        case "Norm":
+            next(one for one in node.attribute if one.name == "centered").i = 1
+        case _:
+            node.input[0] = "x"
+
+
+@pytest.mark.parametrize("place", [2, 3, 4, 5], ids=["queries behind keys", "another's heads", "centered", "another's"])
+def test_norms_that_are_others_stay_apart(place: int) -> None:
+    made = decoder(CASES["a token"], 1, normed=True)
+    changed(made.nodes[place], made)
+    assert "Split" in made.op_types()
+
+
+@pytest.mark.parametrize("name", ["product1", "query2", "normquery2", "joinedkey2"])
+def test_norms_that_others_read_stay_apart(name: str) -> None:
+    made = decoder(CASES["a token"], 1, normed=True)
+    made.nodes.append(helper.make_node("Identity", [name], ["again"]))
+    made.results["again"] = TensorProto.FLOAT
+    assert "Split" in made.op_types()
+    assert made.changes_no_bit()
+
+
+def test_norms_of_another_size_stay_apart() -> None:
+    """A norm over two heads at once, and another cut of the same numbers."""
+    made = decoder(Case(past=(7,), tokens=1, heads=4, kv_heads=4, size=16), 1, normed=True)
+    for i, name in enumerate(("query2", "key2")):
+        made.weights[f"cut2.{i}"] = numpy_helper.from_array(np.array([0, 0, 2, 32], np.int64), f"cut2.{i}")
+        made.weights[f"of{name}"] = numpy_helper.from_array(np.ones(32, np.float32), f"of{name}")
+    assert "Split" in made.op_types()
     assert made.changes_no_bit()
 
 
@@ -289,6 +369,20 @@ def lying(made: Layers, inputs: dict[str, str], **attributes: int) -> bytes:
 def test_attributes_that_lie_are_refused(attributes: dict[str, int], message: str) -> None:
     with pytest.raises(Exception, match=message):
         session_of(lying(decoder(CASES["a token"]), {}, **attributes))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"ofkey2": ""}, "weights of one size, or none"),
+        ({"ofquery2": "weight0", "ofkey2": "weight0"}, "norms have a weight for each number of a head"),
+    ],
+    ids=str,
+)
+def test_weights_of_norms_that_lie_are_refused(inputs: dict[str, str], message: str) -> None:
+    made = decoder(CASES["a token"], normed=True)
+    with pytest.raises(Exception, match=message):
+        session_of(lying(made, inputs)).run(None, made.feeds)
 
 
 def test_the_first_attention_without_lengths_is_refused() -> None:
