@@ -31,9 +31,6 @@ _MOST = {_MATRIX: 33, _NORM: 33, _ACTIVATION: 64, _ATTENTION: 8}
 """How many steps of a kind the operator has inputs for."""
 _MOST_STEPS = 64
 
-_MOST_WEIGHTS = 1 << 25
-"""Of layers with attention, but for the last matrix: a run is interrupted between two operators."""
-
 _PAST_KEY, _LENGTHS, _BIAS, _INPUTS_OF_ATTENTION = 3, 5, 10, 16
 _PACKED = [b"", b""]
 """Inputs of keys and values that lie behind the query."""
@@ -48,7 +45,6 @@ class _Fused:
         total: the sum of the last norm that skips; empty if nothing reads it.
         kinds: how many steps there are of a kind.
         attention: the type of the nodes that are attention; empty if there is none.
-        weights: how many the matrices have.
     """
 
     places: list[int] = field(default_factory=list[int])
@@ -56,7 +52,6 @@ class _Fused:
     total: bytes = b""
     kinds: Counter[int] = field(default_factory=Counter[int])
     attention: bytes = b""
-    weights: int = 0
 
 
 def with_fused_layers(nodes: Sequence[GraphNode | None], results: Iterable[bytes]) -> list[GraphNode | None]:
@@ -107,8 +102,6 @@ class _Finder:
             if kind == _NORM and (skip := _skipped(node, value)):
                 fused.skip = fused.skip or skip
                 fused.total = [*node.outputs, b""][1]
-            elif kind == _MATRIX:
-                fused.weights += (node.integer(b"K") or 0) * (node.integer(b"N") or 0)
             elif kind == _ATTENTION:
                 fused.attention = node.op_type
             if kind != _ACTIVATION and self._comes_first(place, fused.total):
@@ -124,8 +117,6 @@ class _Finder:
             return False
         if kind == _ATTENTION:
             return node.inputs[0] == value and self._attends_here(fused, node)
-        if kind == _MATRIX and fused.attention and fused.weights >= _MOST_WEIGHTS:
-            return False
         if kind != _NORM:
             return not value or node.inputs[0] == value
         skip = _skipped(node, value)

@@ -52,7 +52,7 @@ class _Pattern:
         self._uses.update(results)
 
     def packed(self, attention: GraphNode) -> dict[GraphNode, GraphNode | None]:
-        """What takes the place of ``attention`` and of the nodes before it; nothing if these are others."""
+        """Replacements of ``attention`` and of the nodes before it; none if these are others."""
         if len(attention.inputs) <= _VALUE or any(attention.inputs[_NORMS:]):
             return {}
         split = self._makers.get(attention.inputs[_VALUE])

@@ -123,7 +123,10 @@ class InPlaceRunner:
         cache.make_room(first, rows, tokens)  # growth drops the steps, whose bindings hold the old arrays
         if outputs not in self._steps:
             bind = self._graphs.binding("decode" if outputs.every and not outputs.hidden else "prefill")
-            self._steps[outputs] = _Step(bind, outputs, self._variant, self.vocab_size, self._rotary)
+            step = _Step(bind, outputs, self._variant, self.vocab_size, self._rotary)
+            for total in step.totals.values():
+                self.switch.watch(total)
+            self._steps[outputs] = step
         return self._steps[outputs]
 
 
@@ -146,10 +149,10 @@ class _Step:
         self._logits = self.hidden = self._previous = np.zeros((0, 0, 0), np.float32)
         self._offsets = np.zeros(0, np.int64)
         self._seqlens: dict[str, NDArray[np.int32]] = {}
-        self._totals = {name: np.zeros((), np.int32) for name in variant.kv.classes}
+        self.totals = {name: np.zeros((), np.int32) for name in variant.kv.classes}
         for name, kv_class in variant.kv.classes.items():
             _, total = kv_class.length_inputs
-            binding.input(total, Buffer(self._totals[name]))
+            binding.input(total, Buffer(self.totals[name]))
 
     def run(
         self, cache: KVCache, first: int, ids: NDArray[np.int64], previous: NDArray[np.float32] | None = None
@@ -177,7 +180,7 @@ class _Step:
                 end = held[row] - base + tokens
                 seqlens[row] = end - 1
                 longest = max(longest, end)
-            self._totals[name].fill(longest)
+            self.totals[name].fill(longest)
         with cache.running(first, rows, tokens, rejectable=self._outputs.every):
             self._binding.run()
         return self._logits

@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any, Protocol, cast
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
 # Wheels since 1.29 send telemetry by default; only this, before the import, switches all of it off.
@@ -59,9 +60,14 @@ class Buffer:
 
 
 class RunSwitch:
-    """Interrupts runs from another thread: a run under way fails at the end of an operator."""
+    """Interrupts runs from another thread: a run under way fails within some milliseconds.
+
+    ONNX Runtime looks for ``terminate`` between two operators. edgegen's attention, and layers that are fused with it,
+    look meanwhile whether their total sequence length is negative.
+    """
 
     def __init__(self) -> None:
+        self._totals = WeakValueDictionary[int, NDArray[np.int32]]()
         self.run_options: Any = cast(Any, ort).RunOptions()
         # The default. ONNX Runtime 1.32 asks for it at each run, and throws and catches where it was not set: 90 us.
         self.run_options.add_run_config_entry("gpu_graph_id", "0")
@@ -69,6 +75,13 @@ class RunSwitch:
     def interrupt(self) -> None:
         """Fail every run, until ``resume``."""
         self.run_options.terminate = True
+        for total in self._totals.valuerefs():
+            if (array := total()) is not None:
+                array.fill(-1)
+
+    def watch(self, total: NDArray[np.int32]) -> None:
+        """Make ``total`` negative at an interruption: a run reads it as its total sequence length, set before each."""
+        self._totals[id(total)] = total
 
     def resume(self) -> None:
         self.run_options.terminate = False

@@ -4,7 +4,8 @@
  *
  * Inputs, as GroupQueryAttention has them: query float [b, t, heads * size], or with keys and values behind it;
  * key and value float [b, t, kv_heads * size] (optional); past key and past value [b, kv_heads, capacity, size];
- * seqlens_k int32 [b], positions in the cache after this run, less 1; total_sequence_length int32 (not used);
+ * seqlens_k int32 [b], positions in the cache after this run, less 1; total_sequence_length int32, of which only the
+ * sign is read: whoever makes it negative while this runs interrupts it;
  * cosines and sines float [positions, pairs], position_ids int64 [b, t], bias float [1 or b, 1 or heads, t, keys],
  * head_sink float [heads] (all optional); with codes, scales of keys and values: initializers float of kv_heads * size.
  * Of codes of 4 bits the past is uint8 [b, kv_heads, capacity, NIBBLE_ROW(size)], and in the place of the keys' scales
@@ -546,7 +547,7 @@ void edgegen_attend(AttentionRun *job) {
     job->failed = 1;
     return;
   }
-  while (slice.index < count_blocks(job)) slice = attend_slice(job, &slice, &scratch);
+  while (slice.index < count_blocks(job) && !edgegen_interrupted(job)) slice = attend_slice(job, &slice, &scratch);
   free(scratch.memory);
 }
 
@@ -665,6 +666,14 @@ static OrtStatus *present(AttentionRun *job, OrtKernelContext *context, size_t i
   return status;
 }
 
+bool edgegen_interrupted(const AttentionRun *job) {
+  return job->total && __atomic_load_n(job->total, __ATOMIC_RELAXED) < 0;
+}
+
+OrtStatus *edgegen_interruption(const OrtApi *api) {
+  return edgegen_failure(api, ORT_FAIL, "the run was interrupted");
+}
+
 OrtStatus *edgegen_begin_attention(const CachedAttention *attention, OrtKernelContext *context, size_t begin,
                                    size_t first, size_t out, const AttentionRun *before, AttentionRun *job) {
   job->attention = attention;
@@ -675,6 +684,9 @@ OrtStatus *edgegen_begin_attention(const CachedAttention *attention, OrtKernelCo
   if ((status = check(attention, job)) || (status = present(job, context, out, &job->in[PAST_KEY], &job->keys)) ||
       (status = present(job, context, out + 1, &job->in[PAST_VALUE], &job->values)))
     return status;
+  const AttentionInput *total = &job->in[TOTAL];
+  const bool has_one = total->there && total->type == ORT_INT32 && (!total->rank || total->dimensions[0] == 1);
+  job->total = has_one && total->rank < 2 ? total->data : NULL;
   size_t longest = 0;
   for (size_t b = 0; b < job->batch; b++) {
     const size_t length = past_of(job, b) + job->tokens;
@@ -755,6 +767,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   if (!status && !job.failed) status = edgegen_run(api, context, 2, attend, edgegen_attention_tasks(&job), &job);
   free(memory);
   if (!status && job.failed) status = edgegen_failure(api, ORT_FAIL, "CachedAttention: no memory");
+  if (!status && edgegen_interrupted(&job)) status = edgegen_interruption(api);
   return status;
 }
 

@@ -191,7 +191,7 @@ static void take_tasks(void *data, size_t call) {
     for (size_t i = 0; i < phase->tasks; i++) {
       size_t task = begin + i < phase->tasks ? begin + i : begin + i - phase->tasks;
       if (atomic_flag_test_and_set_explicit(&phase->taken[task], memory_order_relaxed)) continue;
-      run_task(job, phase, task, memory);
+      if (!job->layers->attentions || !edgegen_interrupted(job->attention)) run_task(job, phase, task, memory);
       atomic_fetch_add_explicit(&phase->done, 1, memory_order_release);
     }
   }
@@ -345,6 +345,7 @@ static OrtStatus *run_job(Job *job, OrtKernelContext *context, const float *x, f
   free(heap);
   for (size_t i = 0; !status && i < job->layers->attentions; i++)
     if (job->attention[i].failed) status = edgegen_failure(api, ORT_FAIL, "FusedLayers: no memory");
+  if (!status && job->layers->attentions && edgegen_interrupted(job->attention)) status = edgegen_interruption(api);
   return status;
 }
 

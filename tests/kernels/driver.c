@@ -320,6 +320,7 @@ static void give_cache(const Attention *a, OrtValue **in, OrtValue **initializer
     ((int32_t *)in[LENGTHS]->data)[b] =
         (int32_t)(a->tokens + (a->past > b ? a->past - b : 0) - 1 + (a->lying == 1 ? 9 : 0));
   in[TOTAL] = tensor(ORT_INT32, 1);
+  *(int32_t *)in[TOTAL]->data = 1;
   if (a->rotary) {
     const int64_t pairs = a->size / 2 - a->rotary % 2;
     for (size_t i = COSINES; i <= SINES; i++)

@@ -312,16 +312,14 @@ def test_keys_that_do_not_lie_behind_the_query() -> None:
     assert made.op_types()[:3] == ["FusedLayers", "CachedAttention", "FusedLayers"]
 
 
-def test_large_layers_stay_apart() -> None:
-    """A run is interrupted between two operators: those with many weights are not fused further."""
-    made = Layers(CASES["a token"])
-    for _ in range(2):
-        made.layer()
-    for node in made.nodes:
-        for attribute in node.attribute:
-            if attribute.name in ("K", "N"):
-                attribute.i = 5000
-    assert len(made.op_types()) > 1
+def test_a_run_is_interrupted_inside_an_operator() -> None:
+    """By whoever makes the total sequence length negative; the next run is as if nothing had been."""
+    made = decoder(CASES["a prompt"])
+    for graph in (with_fusion(made.graph()), made.graph()):
+        opened, expected = session_of(graph, threads=2), session_of(graph).run(None, made.feeds)
+        with pytest.raises(Exception, match="the run was interrupted"):
+            opened.run(None, made.feeds | {"total_sequence_length": np.array(-1, np.int32)})
+        assert all(map(same_bits, opened.run(None, made.feeds), expected))
 
 
 @pytest.mark.parametrize(
