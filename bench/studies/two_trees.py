@@ -84,7 +84,7 @@ def compare(trees: list[Path], bundle: Path, args: argparse.Namespace) -> None:
         both = [Tree(tree, bundle, args.threads) for tree in trees]
         for one in both:
             one.measure("token")
-        for kind, turns in zip(KINDS, (args.turns, args.turns // 4), strict=True):
+        for kind, turns in zip(KINDS, (args.turns, max(2, args.turns // 4)), strict=True):
             for turn in range(turns):
                 order = (0, 1) if turn % 2 else (1, 0)
                 taken = {at: both[at].measure(kind) for at in order}

@@ -124,8 +124,9 @@ class InPlaceRunner:
         if outputs not in self._steps:
             bind = self._graphs.binding("decode" if outputs.every and not outputs.hidden else "prefill")
             step = _Step(bind, outputs, self._variant, self.vocab_size, self._rotary)
-            for total in step.totals.values():
-                self.switch.watch(total)
+            if self._graphs.attends_batches:  # ONNX Runtime's attention reads the number: it must not change in a run
+                for total in step.totals.values():
+                    self.switch.watch(total)
             self._steps[outputs] = step
         return self._steps[outputs]
 

@@ -80,7 +80,8 @@ class RunSwitch:
                 array.fill(-1)
 
     def watch(self, total: NDArray[np.int32]) -> None:
-        """Make ``total`` negative at an interruption: a run reads it as its total sequence length, set before each."""
+        """Make ``total`` negative at an interruption: edgegen's attention reads it as its total sequence length. It is
+        set before each run."""
         self._totals[id(total)] = total
 
     def resume(self) -> None:

@@ -94,11 +94,11 @@ void edgegen_lay_out_attention(AttentionRun *run, uint8_t *kept, uint8_t *passin
 size_t edgegen_heads_to_append(const AttentionRun *run);
 void edgegen_append_heads(AttentionRun *run, size_t first, size_t last);
 size_t edgegen_attention_tasks(const AttentionRun *run);
+void edgegen_attend(AttentionRun *run);
 
 /* Whether the caller has made total_sequence_length negative since the run began: then what is left need not be
  * computed, and the run fails. ONNX Runtime looks for an interruption between two operators only. */
 bool edgegen_interrupted(const AttentionRun *run);
 OrtStatus *edgegen_interruption(const OrtApi *api);
-void edgegen_attend(AttentionRun *run);
 
 #endif

@@ -10,16 +10,18 @@ import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.manifest import Phase
 from edgegen.engine.chunked_prefill import chunk_end
 from edgegen.model.in_place_runner import InPlaceRunner, Logits
 from edgegen.model.interfaces import Runner
 from edgegen.model.kv_cache import KVCache
 from edgegen.model.loading import open_runner
+from edgegen.model.ort_session import Binding
 from edgegen.options.engine import EngineOptions
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from tests.export.checkpoint.layouts import write_llama
-from tests.runtime.models import FakeGraphs, fake_runner, fake_variant, random_ids
+from tests.runtime.models import FakeBinding, FakeGraphs, fake_runner, fake_variant, random_ids
 
 PROMPT = random_ids(90)
 
@@ -208,3 +210,31 @@ def test_caches_of_different_capacity_take_turns_on_the_same_tables(rotated: Bun
         logits.append(runner.decode(short, next_id)[0, 0].copy())
     assert short.capacity < long.capacity
     assert np.array_equal(logits, alone)
+
+
+class KeptBindings(FakeGraphs):
+    """Interrupts each run before it begins, and notes what it then reads as its total sequence length."""
+
+    def __init__(self, *, ours: bool) -> None:
+        super().__init__(lambda ids: len(ids) % 7)
+        self.attends_batches = ours
+        self.totals = list[int]()
+        self.before_run = self.interrupt
+
+    def binding(self, phase: Phase) -> Binding:
+        self.bound = FakeBinding(self, phase)
+        return self.bound
+
+    def interrupt(self) -> None:
+        self.switch.interrupt()
+        self.totals += [int(array) for name, array in self.bound.arrays.items() if name.startswith("total")]
+
+
+@pytest.mark.parametrize(("ours", "total"), [(True, -1), (False, 3)], ids=["edgegen's attention", "ONNX Runtime's"])
+def test_an_interruption_is_told_to_edgegens_attention_alone(ours: bool, total: int) -> None:
+    """ONNX Runtime's computes with the number."""
+    graphs = KeptBindings(ours=ours)
+    runner = fake_runner(graphs)
+    with pytest.raises(RuntimeError, match="the run was ended"):
+        runner.prefill(runner.new_cache(), 0, [1, 2, 3])
+    assert graphs.totals == [total]
