@@ -160,12 +160,12 @@ def _joined(steps: Sequence[GraphNode], fused: _Fused) -> GraphNode:
     for i, step in enumerate(steps):
         number, kind = str(i).encode(), _STEPS[step.op_type]
         values = _padded(step.inputs, _INPUTS_OF_ATTENTION)
-        kept = {b"step": integer_attribute(b"step", kind), **step.attributes}
+        attributes[b"step" + number] = integer_attribute(b"step" + number, kind)
         if kind == _MATRIX:
             inputs[kind] += values[1:5]
         elif kind == _NORM:
             inputs[kind] += [values[1], values[2], values[4]]
-            kept[b"skips"] = integer_attribute(b"skips", int(bool(values[3])))
+            attributes[b"skips" + number] = integer_attribute(b"skips" + number, int(bool(values[3])))
         elif kind == _ATTENTION:
             if values[_LENGTHS:_BIAS] == positions:  # those of the attention before, which are read once
                 values[_LENGTHS:_BIAS] = [b""] * len(positions)
@@ -173,7 +173,7 @@ def _joined(steps: Sequence[GraphNode], fused: _Fused) -> GraphNode:
                 positions = values[_LENGTHS:_BIAS]
             inputs[kind] += values[_PAST_KEY:]
             outputs += step.outputs[1:]
-        for name, attribute in kept.items():
+        for name, attribute in step.attributes.items():
             attributes[name + number] = renamed_attribute(attribute, name + number)
     matrices, norms = _padded(inputs[_MATRIX], 4 * _MOST[_MATRIX]), _padded(inputs[_NORM], 3 * _MOST[_NORM])
     operator = _FUSED_ATTENTION.get(fused.attention, b"FusedLayers")

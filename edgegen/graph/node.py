@@ -15,6 +15,7 @@ from edgegen.graph.protobuf import (
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
 _ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_TEXT, _ATTRIBUTE_TYPE = 1, 3, 4, 20
 _INTEGER_TYPE = 2
+_NAME_TAG = field(_ATTRIBUTE_NAME, b"")[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +50,7 @@ class GraphNode:
             elif number == _OUTPUT:
                 outputs.append(payload)
             elif number == _ATTRIBUTE:
-                attributes[next(values(payload, _ATTRIBUTE_NAME))] = payload
+                attributes[_name_and_rest(payload)[0]] = payload
             elif number == _OP_TYPE:
                 op_type = payload
             elif number == _DOMAIN:
@@ -89,8 +90,17 @@ def text_of(attribute: bytes) -> bytes:
 
 def renamed_attribute(attribute: bytes, name: bytes) -> bytes:
     """An ``AttributeProto`` of that name, with what ``attribute`` holds."""
-    others = (whole for number, _, whole in fields(attribute) if number != _ATTRIBUTE_NAME)
-    return field(_ATTRIBUTE_NAME, name) + b"".join(others)
+    return field(_ATTRIBUTE_NAME, name) + _name_and_rest(attribute)[1]
+
+
+def _name_and_rest(attribute: bytes) -> tuple[bytes, bytes]:
+    """The name of an ``AttributeProto``, and the fields behind it."""
+    if len(attribute) > 1 and attribute[0] == _NAME_TAG and attribute[1] < 0x80:  # as they are written
+        end = 2 + attribute[1]
+        if end <= len(attribute):
+            return attribute[2:end], attribute[end:]
+    others = b"".join(whole for number, _, whole in fields(attribute) if number != _ATTRIBUTE_NAME)
+    return next(values(attribute, _ATTRIBUTE_NAME)), others
 
 
 def _trimmed(names: Sequence[bytes]) -> list[bytes]:

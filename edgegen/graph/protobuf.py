@@ -22,7 +22,7 @@ def integer_value(message: bytes, number: int) -> int | None:
 
 def integer(whole: bytes) -> int:
     """Return the integer of a whole field; a negative one is 2⁶⁴ more."""
-    return _varint(whole, _varint(whole, 0)[1])[0]
+    return _varint(whole, 1 if whole[0] < 0x80 else _varint(whole, 0)[1])[0]
 
 
 def packed_integers(payload: bytes) -> Iterator[int]:
@@ -42,7 +42,10 @@ def edited(message: bytes, number: int, edit: Edit) -> bytes:
 
 def field(number: int, payload: bytes) -> bytes:
     """A field of bytes, text or a message."""
-    return _as_varint(number << 3 | 2) + _as_varint(len(payload)) + payload
+    size = len(payload)
+    if number < 16 and size < 0x80:  # as most are
+        return _BYTES[number << 3 | 2] + _BYTES[size] + payload
+    return _as_varint(number << 3 | 2) + _as_varint(size) + payload
 
 
 def integer_field(number: int, value: int) -> bytes:
@@ -66,7 +69,7 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             length, begin = (message[begin], begin + 1) if short else _varint(message, begin)
             end = begin + length
         elif kind == 0:
-            _, end = _varint(message, begin)
+            end = begin + 1 if begin < size and message[begin] < 0x80 else _varint(message, begin)[1]
         elif kind in (1, 5):
             end = begin + (8 if kind == 1 else 4)
         else:
@@ -79,6 +82,8 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """The number that begins at ``at``, and where it ends."""
+    if at < len(message) and message[at] < 0x80:
+        return message[at], at + 1
     value = shift = 0
     while True:
         if at >= len(message):
@@ -91,7 +96,12 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
+_BYTES = tuple(bytes((value,)) for value in range(0x80))
+
+
 def _as_varint(value: int) -> bytes:
+    if value < 0x80:
+        return _BYTES[value]
     data = bytearray()
     while value > 0x7F:
         data.append(value & 0x7F | 0x80)
