@@ -4,8 +4,9 @@ An unknown key, a missing one and a value of the wrong type are problems; all of
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from reprlib import repr as shortened
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -47,16 +48,22 @@ def _decode_object(kind: type, value: Any, path: str, problems: list[str]) -> An
         return None
     raw = cast(Mapping[str, Any], value)
     prefix = f"{path}." if path else ""
-    types = get_type_hints(kind)
-    known = [f.name for f in fields(kind)]
+    known, required = _fields_of(kind)
     unknown = [key for key in raw if key not in known]
-    nearest = suggestions(unknown, known)
+    nearest = suggestions(unknown, [*known])
     problems += [f"{prefix}{key}: unknown key{near}" for key, near in zip(unknown, nearest, strict=True)]
-    required = [f.name for f in fields(kind) if not f.metadata.get("optional")]
     missing = [key for key in required if key not in raw]
     problems += [f"{prefix}{key}: missing" for key in missing]
-    values = {key: decode(types[key], raw[key], prefix + key, problems) for key in known if key in raw}
+    values = {key: decode(known[key], raw[key], prefix + key, problems) for key in known if key in raw}
     return None if missing else kind(**values)
+
+
+@cache  # a manifest has dozens of objects of a class
+def _fields_of(kind: type) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """The types of a dataclass's fields, and the names of those that must be there."""
+    types = get_type_hints(kind)
+    required = [f.name for f in fields(kind) if not f.metadata.get("optional")]
+    return {f.name: types[f.name] for f in fields(kind)}, required
 
 
 def json_object(text: str, problems: list[str]) -> dict[str, Any] | None:
