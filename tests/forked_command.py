@@ -30,8 +30,8 @@ EXPORTER = ("edgegen.cli.export", "edgegen_export.pipeline")
 LITTLE = (*EXPORTER, "tests.little_exports")
 """The same for exports that are compared and calibrated on little text."""
 
-_ITS_OWN = ("EDGEGEN_", "PYTEST_")
-"""Variables that nothing reads while it is imported."""
+_ITS_OWN = ("EDGEGEN_", "HF_", "PYTEST_", "TRANSFORMERS_")
+"""Variables that nothing reads while it is imported: huggingface_hub, which would, is not imported before the fork."""
 
 _MOST = 100_000
 """Bytes of an order."""
@@ -159,6 +159,7 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as its_socket:
         for module in (*IMPORTED, *sys.argv[2:]):
             import_module(module)
+        assert "huggingface_hub" not in sys.modules
         followed = _take_orders(its_socket)
     if followed:
         _become(followed)

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
 from tests.export.checkpoint.gguf_bytes import write_whole_llama
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.forked_command import LITTLE, Forks
 from tests.standin_hub import StandInHub
 from tests.systems import WINDOWS
 
@@ -47,6 +48,8 @@ SERVER = "http://127.0.0.1:8000"
 OLLAMA_SERVER = "http://127.0.0.1:11434"
 CLIENTS = {"clients.md": ("openai", "anthropic", "ollama")}
 """Pages whose Python talks to a server, and the modules that they use for it."""
+
+SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
 RUN = {"edgegen", "echo"}
 """Commands that are run."""
@@ -92,37 +95,66 @@ def hub(checkpoints: Path) -> Iterator[StandInHub]:
         yield hub
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    forks = Forks(os.environ | SEARCH, also=LITTLE)
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def reader(tmp_path: Path, checkpoints: Path, hub: StandInHub, monkeypatch: pytest.MonkeyPatch) -> Run:
+def reader(tmp_path: Path, checkpoints: Path, hub: StandInHub, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs commands as a reader of a page would: one folder, one store, one cache for all blocks of the page."""
     if WINDOWS:
         pytest.skip("the pages' commands are bash's")
-    folder, programs = tmp_path / "reader", tmp_path / "bin"
+    folder = tmp_path / "reader"
     folder.mkdir()
-    programs.mkdir()
     for name in ("my-model", "my-adapter"):
         (folder / name).symlink_to(checkpoints / name)
     (folder / "model.gguf").symlink_to(checkpoints / "gguf" / "model.Q8_0.gguf")
     (folder / "prompt.txt").write_text("One day, a little girl")
-    (programs / "edgegen").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m edgegen "$@"\n')
-    (programs / "edgegen").chmod(0o755)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("EDGEGEN_HOME", str(tmp_path / "home"))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRANSFORMERS_"))} | {
         "HF_ENDPOINT": hub.url,
         "HF_HOME": str(tmp_path / "hf"),
-        "PATH": f"{programs}:/usr/bin:/bin",
-        "PYTHONPATH": f"{ROOT}:{ROOT / 'export'}",
+        **SEARCH,
     }
 
     def run(command: str) -> str:
-        command = command.replace(OTHER_HUB, hub.url)
-        shell = ["bash", "-euo", "pipefail", "-c", command]
-        done = subprocess.run(shell, env=environment, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True)
-        assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr.decode()}"
-        return done.stdout.decode()
+        """A shell's simple commands in a pipe: words, quotes, comments, variables set for one command."""
+        said = b""
+        for words in _piped(command.replace(OTHER_HUB, hub.url)):
+            *words, file = words if words[-2:-1] == [">"] else (*words, ">", "")
+            words.pop()
+            assignments = [word for word in words[:-1] if re.match(r"[A-Z_]+=", word)]
+            program, *arguments = words[len(assignments) :]
+            if program == "echo":
+                said = f"{' '.join(arguments)}\n".encode()
+            else:
+                assert program == "edgegen"
+                own = environment | dict(word.split("=", 1) for word in assignments)
+                done = forks.run(arguments, said, folder, own)
+                assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr.decode()}"
+                said = done.stdout
+            if file:
+                (folder / file).write_bytes(said)
+                said = b""
+        return said.decode()
 
     return run
+
+
+def _piped(command: str) -> Iterator[list[str]]:
+    """The words of each command of a pipe; ``>`` and a file may be the last."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    for is_pipe, words in groupby(lexer, lambda word: word == "|"):
+        if not is_pipe:
+            found = [*words]
+            simple = found[:-2] if found[-2:-1] == [">"] else found
+            assert not any(re.fullmatch("[();<>|&]+", word) for word in simple), f"{command!r} wants a shell"
+            yield found
 
 
 @pytest.fixture
