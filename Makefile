@@ -3,16 +3,18 @@
 PYTHON ?= python3
 VENV ?= .venv
 TRANSFORMERS5 ?= .venv-transformers5
+SINCE ?= HEAD
 WHEELS ?= dist
 WHEEL_TOOLS ?= build/wheel-tools
 BIN := $(VENV)/bin
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test check static oracles families published clients long format hooks embedded kernels wheels clean
+.PHONY: help demo test affected check static oracles families published clients long format hooks embedded kernels wheels clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
+	@echo "make affected  the tests that the changes since a commit can concern: make affected SINCE=main"
 	@echo "make check     make static beside make oracles"
 	@echo "make static    format, lint, types, import contracts"
 	@echo "make oracles   every test, with torch, transformers 4 and 5, and optimum"
@@ -28,7 +30,7 @@ help:
 	@echo "make clean     remove $(VENV), $(TRANSFORMERS5) and everything built"
 
 # The tests' workers have a core each, and multiply small matrices.
-test oracles families published clients long: export OPENBLAS_NUM_THREADS := 1
+test affected oracles families published clients long: export OPENBLAS_NUM_THREADS := 1
 
 demo: kernels
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen export models/stories --int8 --force -o build/stories-int8
@@ -46,9 +48,12 @@ static: $(VENV)/.installed-oracle
 	$(BIN)/lint-imports
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-oracles families published: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
+affected oracles families published: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
 oracles: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	$(BIN)/python -m pytest $(PARALLEL)
+
+affected: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
+	$(BIN)/python -m pytest $(PARALLEL) -p tests.affected --since $(SINCE)
 
 families: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	EDGEGEN_EVERY_CASE=1 $(BIN)/python -m pytest $(PARALLEL) tests/families
