@@ -12,10 +12,12 @@ import pytest
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.forked_command import LITTLE, Forks
 from tests.root import ROOT
 from tests.standin_hub import StandInHub
 
 Edgegen = Callable[..., "subprocess.CompletedProcess[str]"]
+SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
 
 @pytest.fixture
@@ -59,23 +61,23 @@ def tiny_tokenizer(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with StandInHub({}) as any_hub:
+        forks = Forks(any_hub.environment(Path()) | SEARCH, also=LITTLE)
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def edgegen(hub: StandInHub, tmp_path: Path) -> Edgegen:
+def edgegen(hub: StandInHub, forks: Forks, tmp_path: Path) -> Edgegen:
     """Runs the command line in an empty folder, with the stand-in hub and a home of its own."""
     (tmp_path / "here").mkdir()
-    path = os.pathsep.join([str(ROOT), str(ROOT / "export")])
-    base = hub.environment(tmp_path / "hf") | {"PYTHONPATH": path, "EDGEGEN_HOME": str(tmp_path / "home")}
+    base = hub.environment(tmp_path / "hf") | SEARCH | {"EDGEGEN_HOME": str(tmp_path / "home")}
 
     def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "edgegen", *arguments],
-            env=base | environment,
-            cwd=tmp_path / "here",
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = forks.run(arguments, b"", tmp_path / "here", base | environment)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run
 
@@ -127,8 +129,7 @@ Path("answer.txt").write_text(answer)
 
 @pytest.mark.slow
 def test_an_app_without_a_console_exports_and_generates(hub: StandInHub, tmp_path: Path) -> None:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "export")])
-    own = hub.environment(tmp_path / "hf") | {"PYTHONPATH": path, "EDGEGEN_HOME": str(tmp_path / "home")}
+    own = hub.environment(tmp_path / "hf") | SEARCH | {"EDGEGEN_HOME": str(tmp_path / "home")}
     app = [sys.executable, "-c", WINDOWED]
     done = subprocess.run(app, env=own, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (tmp_path / "answer.txt").read_text() == "12"
