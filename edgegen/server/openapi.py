@@ -9,19 +9,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import edgegen
-from edgegen.server.llama import operations as llama
-from edgegen.server.messages import operations as messages
-from edgegen.server.ollama import operations as ollama
-from edgegen.server.openai import operations as openai
-from edgegen.server.responses import operations as responses
-from edgegen.server.routes import information_operations, model_operations
+from edgegen.server.llama import schema as llama
+from edgegen.server.messages import schema as messages
+from edgegen.server.ollama import schema as ollama
+from edgegen.server.openai import schema as openai
+from edgegen.server.responses import schema as responses
+from edgegen.server.routes import operations as others
 from edgegen.server.wire import schemas
 from edgegen.server.wire.operation import JSON, Operation
 from edgegen.strict_json.schema import STRING, Schema, described, nullable, object_of, published
 
 PATH = "/openapi.json"
 
-_APIS = (openai, responses, messages, ollama, llama, model_operations, information_operations)
+_APIS = (openai, responses, messages, ollama, llama, others)
 
 _EVERYWHERE = (401, 403)
 """Statuses of the access rules."""

@@ -15,12 +15,10 @@ from edgegen.server.http.api_error import ApiError
 from edgegen.server.http.handler import answering
 from edgegen.server.http.json_body import read_json
 from edgegen.server.http.work import PREPARING
-from edgegen.server.llama.schema import APPLY_TEMPLATE, TEMPLATE_REQUEST
+from edgegen.server.llama.schema import APPLY_TEMPLATE, LORA_ADAPTERS, RERANK, SLOTS, TEMPLATE_REQUEST
 from edgegen.server.models.served_models import ServedModels
 from edgegen.server.wire.parameters import refusal
 
-SLOTS, LORA_ADAPTERS = "/slots", "/lora-adapters"
-RERANK = ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking")
 _NO_RERANKER = "no model here ranks texts: embeddings of a bundle exported with --with-hidden can be compared instead."
 
 

@@ -28,18 +28,11 @@ from edgegen.server.models.served_models import ServedModel, ServedModels
 from edgegen.server.ollama.options import HONOURED
 from edgegen.server.ollama.pull import FIRST, SUCCESS, PullAnswer
 from edgegen.server.ollama.response import timestamp
-from edgegen.server.ollama.schema import DELETE, DELETE_REQUEST, PULL, PULL_REQUEST, SHOW, SHOW_REQUEST
+from edgegen.server.ollama.schema import DELETE, DELETE_REQUEST, PULL, PULL_REQUEST, REFUSED, SHOW, SHOW_REQUEST
 from edgegen.server.wire.wire import JSON_LINES, Event
 
 VERSION = "0.12.11"
 """The version of ollama whose API this is; clients ask for a least one."""
-
-REFUSED = {
-    f"{OLLAMA}copy": "edgegen copies no models: a bundle is a folder, so copy it on the server's machine",
-    f"{OLLAMA}create": "edgegen makes no models here: run `edgegen export` on the server's machine",
-    f"{OLLAMA}push": "edgegen sends no models anywhere",
-}
-"""Paths that are known and do nothing here: why, or what to do."""
 
 _FOREVER = 200 * 365 * 86400.0
 """Seconds until a model that stays loaded is said to be unloaded."""

@@ -16,8 +16,8 @@ from edgegen.options.engine import EngineOptions
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.models.installed_models import InstalledModels
 from edgegen.server.models.served_models import ModelLoadError
-from edgegen.server.ollama.model_routes import REFUSED, VERSION
-from edgegen.server.ollama.schema import CHAT, DELETE, EMBED, EMBEDDINGS, GENERATE, PULL, SHOW
+from edgegen.server.ollama.model_routes import VERSION
+from edgegen.server.ollama.schema import CHAT, DELETE, EMBED, EMBEDDINGS, GENERATE, PULL, REFUSED, SHOW
 from tests.runtime.models import EOS, RandomGraphs, fake_llm, write_fake_bundle
 from tests.runtime.saying import TEMPLATE, THINKING
 from tests.runtime.server.material import HELLO, client_of

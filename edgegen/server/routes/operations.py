@@ -1,8 +1,12 @@
-"""The routes around the APIs, as the OpenAPI document describes them: models, tokenization, metrics, the web page."""
+"""The routes around the APIs, as the OpenAPI document describes them: models, embeddings, tokens, the web page."""
 
 from edgegen.options.table import EFFORTS
+from edgegen.server.models.pull_order import SCHEMES
 from edgegen.server.page import MOST_RENDERED_TEXTS
+from edgegen.server.routes import model_routes
+from edgegen.server.routes.catalogue_routes import CATALOGUE
 from edgegen.server.routes.information import DETOKENIZE, TOKENIZE
+from edgegen.server.wire import embeddings
 from edgegen.server.wire.operation import HTML, JSON, TEXT, Operation, posting
 from edgegen.strict_json.schema import (
     ANYTHING,
@@ -27,7 +31,7 @@ _READ_ERRORS = (400, 404, 408, 413, 503)
 """Statuses of errors where a text or its tokens are read."""
 
 
-def components() -> dict[str, Schema]:
+def _information() -> dict[str, Schema]:
     figures = (
         "mean_kl", "max_kl", "top1_agreement", "perplexity", "perplexity_reference", "perplexity_change",
         "perplexity_change_error",
@@ -98,7 +102,7 @@ def components() -> dict[str, Schema]:
     }
 
 
-def operations() -> list[Operation]:
+def _information_operations() -> list[Operation]:
     in_path = {"name": "model", "in": "path", "required": True, "schema": ref("ModelName")}
     in_query = {"name": "model", "in": "query", "required": False, "schema": ref("ModelName")}
     return [
@@ -133,3 +137,106 @@ def operations() -> list[Operation]:
             "/render", "Markdown as safe HTML, for the web page.", "RenderRequest", ref("Rendered"), (400, 413, 415)
         ),
     ]
+
+
+def _models() -> dict[str, Schema]:
+    embedding = object_of(
+        {
+            "object": const("embedding"),
+            "index": COUNT,
+            "embedding": described(any_of(array_of(NUMBER), STRING), "Numbers, or the base64 of their float32 values."),
+        }
+    )
+    status = object_of(
+        {"value": enum("loaded", "loading", "unloading", "unloaded")}, {"failed": const(True), "error": STRING}
+    )
+    bundle = {
+        "model": described(STRING, "The name by which it is pulled, and then served."),
+        "quantization": enum(*SCHEMES),
+        "disk_bytes": COUNT,
+        "memory_bytes": described(COUNT, "Of running it with 4,096 tokens."),
+        "installed": BOOLEAN,
+        "pulling": BOOLEAN,
+    }
+    state = {"id": STRING, "object": const("model"), "created": INTEGER, "owned_by": STRING}
+    return {
+        "EmbeddingsRequest": embeddings.REQUEST,
+        "EmbeddingList": object_of(
+            {
+                "object": const("list"),
+                "data": array_of(embedding),
+                "model": STRING,
+                "usage": object_of({"prompt_tokens": COUNT, "total_tokens": COUNT}),
+            }
+        ),
+        "ModelRequest": model_routes.REQUEST,
+        "ModelState": object_of(
+            {
+                **state,
+                "status": status,
+                "memory_bytes": COUNT,
+                "requests": described(COUNT, "Those that run on it, or wait for it."),
+                "last_used": described(nullable(COUNT), "In seconds since 1970."),
+            },
+            {"aliases": array_of(STRING)},
+        ),
+        "ModelStates": object_of(
+            {
+                "object": const("list"),
+                "data": array_of(ref("ModelState")),
+                "memory_bytes": COUNT,
+                "memory_budget_bytes": nullable(COUNT),
+            }
+        ),
+        "Catalogue": object_of(
+            {
+                "object": const("list"),
+                "pulls_allowed": described(BOOLEAN, "Whether the server was started with --allow-pull."),
+                "data": array_of(ref("CatalogueModel")),
+            }
+        ),
+        "CatalogueModel": object_of(
+            {
+                "name": STRING,
+                "hub": described(STRING, "Its id on the hub."),
+                "licence": STRING,
+                "gated": described(BOOLEAN, "The hub wants its terms accepted, and a token of the server's."),
+                "parameters": COUNT,
+                "download_bytes": COUNT,
+                "bundles": array_of(object_of(bundle)),
+            }
+        ),
+        "ModelDone": object_of({"success": const(True), "model": ref("ModelState")}),
+    }
+
+
+def _model_operations() -> list[Operation]:
+    return [
+        *(
+            posting(path, "Embeddings of texts or token ids.", "EmbeddingsRequest", ref("EmbeddingList"))
+            for path in ("/v1/embeddings", "/embeddings")
+        ),
+        Operation("get", "/models", "Which models are loaded, and the memory they take.", {JSON: ref("ModelStates")}),
+        Operation(
+            "get",
+            CATALOGUE,
+            "The models that can be pulled by name; none, where the server pulls no models.",
+            {JSON: ref("Catalogue")},
+        ),
+        posting("/models/load", "Loads a model before it is needed.", "ModelRequest", ref("ModelDone")),
+        posting(
+            "/models/unload",
+            "Gives the memory of a model back.",
+            "ModelRequest",
+            ref("ModelDone"),
+            (400, 404, 408, 409, 413),
+        ),
+    ]
+
+
+def components() -> dict[str, Schema]:
+    return {**_models(), **_information()}
+
+
+def operations() -> list[Operation]:
+    return [*_model_operations(), *_information_operations()]
