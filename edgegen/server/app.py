@@ -18,21 +18,18 @@ from edgegen.server.http.error_format import error_response
 from edgegen.server.http.metrics import Metrics
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.http.request_log import RequestLog
-from edgegen.server.llama.api import LLAMA_WIRES
-from edgegen.server.llama.embedding import EMBEDDING_WIRE
+from edgegen.server.llama.api import EMBEDDING_WIRE, LLAMA_WIRES
 from edgegen.server.llama.routes import LlamaRoutes
 from edgegen.server.messages.api import COUNT_WIRE, MESSAGE_WIRE
 from edgegen.server.models.pulls import Pulls
 from edgegen.server.models.served_models import ModelSource, ServedModels
-from edgegen.server.ollama.api import OLLAMA_WIRES
-from edgegen.server.ollama.embed import EMBED_WIRES
+from edgegen.server.ollama.api import EMBED_WIRES, OLLAMA_WIRES
 from edgegen.server.ollama.model_routes import OllamaRoutes
 from edgegen.server.openai.chat_completions import CHAT_WIRE
 from edgegen.server.openai.completions import COMPLETION_WIRE
 from edgegen.server.openapi import openapi_route
 from edgegen.server.page import page_routes
 from edgegen.server.responses.api import RESPONSES_WIRE
-from edgegen.server.routes.catalogue_routes import CatalogueRoutes
 from edgegen.server.routes.information import Information
 from edgegen.server.routes.model_routes import ModelRoutes
 from edgegen.server.wire.embeddings import EMBEDDINGS_WIRE, EmbeddingsEndpoint, EmbeddingsWire
@@ -84,8 +81,7 @@ def create_app(
             for path in (wire.url, *([wire.url.removeprefix("/v1")] if wire.url.startswith("/v1") else []))
         ),
         *Information(served, options, metrics, running=running).routes(),
-        *ModelRoutes(served).routes(),
-        *CatalogueRoutes(served, pulls).routes(),
+        *ModelRoutes(served, pulls).routes(),
         *OllamaRoutes(served, options, pulls).routes(),
         *LlamaRoutes(served, running=running).routes(),
         *page_routes(),

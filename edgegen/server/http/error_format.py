@@ -2,8 +2,10 @@
 
 import re
 import uuid
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
@@ -63,3 +65,18 @@ def error_response(error: ApiError, scope: Scope) -> Response:
     if path.startswith(OLLAMA):
         return JSONResponse(ollama_error(error), error.status, headers=error.headers)
     return error.response()
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def answering(handler: Handler) -> Handler:
+    """``handler``, with its errors as the API of the request's path has them."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:
+            return error_response(ApiError.of(error), request.scope)
+
+    return answer

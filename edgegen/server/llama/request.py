@@ -1,11 +1,14 @@
 """llama-server's requests: what parameters of ``/completion`` and ``/infill``, which fit their schemas, ask for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
-from edgegen.errors import one_or_list
+from edgegen.errors import UsageError, one_or_list
+from edgegen.generation.fill import fill_prompt
+from edgegen.llm import LLM
+from edgegen.server.http.api_error import ApiError
 from edgegen.server.llama.options import RENAMED, read_options
-from edgegen.server.llama.prompt import InfillPrompt, MixedPrompt
 from edgegen.server.llama.schema import COMPLETION_REQUEST, INFILL_REQUEST
 from edgegen.server.wire.request_settings import RequestSettings
 from edgegen.server.wire.wire import ModelPrompt, WireRequest
@@ -60,3 +63,40 @@ def _wire_request(prompts: tuple[Prompt, ...], params: Mapping[str, Any]) -> Wir
     return WireRequest(
         prompts, settings, params.get("stream", False), reports_progress=params.get("return_progress", False)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPrompt:
+    """Texts and token ids, one after the other; a text at the begin has the tokens that the model puts before one."""
+
+    parts: Sequence[str | int]
+
+    def resolve(self, llm: LLM) -> list[int]:
+        tokenizer, ids = llm.tokenizer, list[int]()
+        if tokenizer is None:
+            raise ApiError(400, "prompt: this model has no tokenizer: give token ids only.", param="prompt")
+        for at, part in enumerate(self.parts):
+            if isinstance(part, int):
+                ids.append(part)
+            elif part:
+                ids += tokenizer.encode(part, add_special_tokens=at == 0)
+        return ids
+
+
+@dataclass(frozen=True, slots=True)
+class InfillPrompt:
+    """A text between a prefix and a suffix, after other files.
+
+    Attributes:
+        extra: name and text of each file.
+    """
+
+    prefix: str
+    suffix: str
+    extra: Sequence[tuple[str, str]] = ()
+
+    def resolve(self, llm: LLM) -> list[int]:
+        try:
+            return fill_prompt(llm.tokenizer, self.prefix, self.suffix, self.extra)
+        except UsageError as error:
+            raise ApiError(400, f"{error}", code="not_supported") from None

@@ -12,7 +12,7 @@ from edgegen.errors import EdgegenError
 from edgegen.llm import LLM
 from edgegen.openai.request import read_chat
 from edgegen.server.http.api_error import ApiError
-from edgegen.server.http.handler import answering
+from edgegen.server.http.error_format import answering
 from edgegen.server.http.json_body import read_json
 from edgegen.server.http.work import PREPARING
 from edgegen.server.llama.schema import APPLY_TEMPLATE, LORA_ADAPTERS, RERANK, SLOTS, TEMPLATE_REQUEST

@@ -15,8 +15,7 @@ from edgegen.chat import ChatTemplate
 from edgegen.errors import UsageError
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.http.api_error import ApiError
-from edgegen.server.http.error_format import OLLAMA
-from edgegen.server.http.handler import Handler, answering
+from edgegen.server.http.error_format import OLLAMA, Handler, answering
 from edgegen.server.http.json_body import read_json
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.http.request_log import request_facts

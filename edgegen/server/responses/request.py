@@ -1,15 +1,16 @@
 """Requests of ``/v1/responses``: what their parameters, which fit the schema, ask for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from reprlib import repr as shortened
 from typing import Any, cast
 
 from edgegen.chat import Conversation
-from edgegen.errors import one_or_list
+from edgegen.chat.tools import ToolChoice, Tools
+from edgegen.errors import ConversationError, did_you_mean, one_or_list
 from edgegen.openai.request import from_json
-from edgegen.server.responses.input import read_input
+from edgegen.server.http.api_error import ApiError
 from edgegen.server.responses.schema import INCLUDED_LOGPROBS, RENAMED, REQUEST
-from edgegen.server.responses.tools import read_tools
-from edgegen.server.wire.parameters import check_stream_options
+from edgegen.server.wire.parameters import check_stream_options, refusal
 from edgegen.server.wire.request_settings import RequestSettings, named_options
 from edgegen.server.wire.wire import ChatPrompt, WireRequest
 
@@ -100,3 +101,135 @@ def _response_format(form: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if form["type"] == "json_object":
         return {**form}
     return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
+
+
+_Item = Mapping[str, Any]
+
+
+def read_input(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """``instructions`` and ``input``, which fit their schemas, as messages.
+
+    Raises:
+        ApiError: lists the outputs of tool calls without a call.
+    """
+    value: str | list[_Item] = params["input"]
+    items: list[_Item] = [{"role": "user", "content": value}] if isinstance(value, str) else value
+    reader = _ItemReader()
+    if instructions := params.get("instructions"):
+        reader.read({"role": "system", "content": instructions}, "instructions")
+    for n, item in enumerate(items):
+        reader.read(item, f"input[{n}]")
+    if reader.problems:
+        raise refusal(reader.problems, "input")
+    return reader.messages
+
+
+class _ItemReader:
+    """Reads items one by one. Thoughts, text and calls of one answer, which are items of their own, are one message."""
+
+    def __init__(self) -> None:
+        self.messages = list[dict[str, Any]]()
+        self.problems = list[str]()
+        self._calls = list[str]()
+        self._answer: dict[str, Any] | None = None
+        self._readers: Mapping[str, Callable[[_Item, str], None]] = {
+            "message": self._message,
+            "function_call": self._call,
+            "function_call_output": self._output,
+            "reasoning": self._reasoning,
+        }
+
+    def read(self, item: _Item, where: str) -> None:
+        """Read an item; ``where`` names it in errors."""
+        self._readers[item.get("type", "message")](item, where)
+
+    def _message(self, item: _Item, where: str) -> None:
+        role, text = item["role"], _text(item["content"])
+        if role == "assistant":
+            answer = self._answer
+            if answer is None or (answer["content"] and "tool_calls" not in answer):
+                answer = self._begin_answer()
+            answer["content"] += text
+        else:
+            self._append({"role": role, "content": text})
+
+    def _call(self, item: _Item, where: str) -> None:
+        self._calls.append(item["call_id"])
+        answer = self._answer or self._begin_answer()
+        function = {"name": item["name"], "arguments": item.get("arguments")}
+        answer.setdefault("tool_calls", []).append({"id": item["call_id"], "type": "function", "function": function})
+
+    def _output(self, item: _Item, where: str) -> None:
+        call_id = item["call_id"]
+        if call_id not in self._calls:
+            hint = did_you_mean(call_id, self._calls)
+            self.problems.append(
+                f"{where}.call_id is {shortened(call_id)}, and no function_call before it has that{hint}: "
+                "send the call before its output"
+            )
+        self._append({"role": "tool", "tool_call_id": call_id, "content": _text(item["output"])})
+
+    def _reasoning(self, item: _Item, where: str) -> None:
+        thoughts = ("\n".join(part["text"] for part in item.get(name) or ()) for name in ("content", "summary"))
+        text = next(filter(None, thoughts), "")
+        if not text:
+            return
+        answer = self._answer
+        if answer is None or answer["content"] or "tool_calls" in answer:
+            answer = self._begin_answer()
+        before = answer.get("reasoning_content")
+        answer["reasoning_content"] = f"{before}\n{text}" if before else text
+
+    def _begin_answer(self) -> dict[str, Any]:
+        answer = {"role": "assistant", "content": ""}
+        self._append(answer)
+        self._answer = answer
+        return answer
+
+    def _append(self, message: dict[str, Any]) -> None:
+        self._answer = None
+        self.messages.append(message)
+
+
+def _text(content: str | Sequence[_Item]) -> str:
+    """A text, or the texts of a list of parts, in lines."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["refusal" if part["type"] == "refusal" else "text"] for part in content)
+
+
+def read_tools(params: Mapping[str, Any]) -> tuple[list[dict[str, Any]], ToolChoice | None]:
+    """``tools`` and ``tool_choice`` as chat completions have them; no choice where there are no tools.
+
+    Raises:
+        ApiError: a tool is given twice, or the choice names none.
+    """
+    tools: list[dict[str, Any]] = [_definition(tool) for tool in params.get("tools", [])]
+    choice: Any = params.get("tool_choice", "auto")
+    names = [tool["function"]["name"] for tool in tools]
+    allowed = names
+    if isinstance(choice, dict):
+        chosen = cast(dict[str, Any], choice)
+        if chosen["type"] == "allowed_tools":
+            allowed = [entry["name"] for entry in chosen["tools"]]
+            choice = chosen.get("mode") or "auto"
+        else:
+            choice = {"type": "function", "function": {"name": chosen["name"]}}
+    problems = [
+        f"tool_choice allows {name!r}, which is no tool{did_you_mean(name, names)}"
+        for name in allowed
+        if name not in names
+    ]
+    if problems:
+        raise refusal(problems, "tool_choice")
+    try:
+        Tools.read(tools, choice)
+    except ConversationError as error:
+        about = "tool_choice" if str(error).startswith(("tool_choice", "a tool_choice")) else "tools"
+        raise ApiError(400, str(error), param=about) from None
+    return [tool for tool in tools if tool["function"]["name"] in allowed], choice if tools else None
+
+
+def _definition(tool: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: tool.get(name) for name in ("name", "description", "parameters")}
+    return {"type": "function", "function": {name: value for name, value in told.items() if value is not None}}

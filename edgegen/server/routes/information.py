@@ -16,7 +16,7 @@ from edgegen.errors import EdgegenError, UsageError
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.llm import LLM
 from edgegen.server.http.api_error import ApiError
-from edgegen.server.http.handler import Handler, answering
+from edgegen.server.http.error_format import Handler, answering
 from edgegen.server.http.json_body import read_json
 from edgegen.server.http.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.http.options import MOST_LIBRARY_CHARACTERS, MOST_TOKENIZED, ServerOptions

@@ -1,4 +1,4 @@
-"""Model routes: which models are loaded, loading one before it is needed, and unloading one."""
+"""Model routes: which models are loaded, loading one, unloading one, and those that can be pulled by name."""
 
 from typing import Any
 
@@ -6,8 +6,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from edgegen.server.http.handler import answering
+from edgegen.bundle.catalogue import Offer, Size, catalogue
+from edgegen.server.http.error_format import answering
 from edgegen.server.http.json_body import read_json
+from edgegen.server.models.pull_order import SCHEMES
+from edgegen.server.models.pulls import Pulls
 from edgegen.server.models.served_models import ServedModel, ServedModels
 from edgegen.server.wire.parameters import Parameters
 from edgegen.strict_json.schema import Schema, object_of, ref
@@ -15,18 +18,23 @@ from edgegen.strict_json.schema import Schema, object_of, ref
 REQUEST: Schema = object_of({"model": ref("ModelName")})
 """Body that names a model."""
 
+CATALOGUE = "/models/catalogue"
+
 
 class ModelRoutes:
-    """``/models``, as llama-server's router has it. Models have names; no client can name a path."""
+    """``/models``, as llama-server's router has it, and the catalogue. Models have names; no client can name a path."""
 
-    def __init__(self, models: ServedModels) -> None:
+    def __init__(self, models: ServedModels, pulls: Pulls | None) -> None:
+        """``pulls``: None where nothing can be pulled; then the catalogue lists nothing."""
         self._models = models
+        self._pulls = pulls
 
     def routes(self) -> list[Route]:
         return [
             Route("/models", answering(self.list)),
             Route("/models/load", answering(self.load), methods=["POST"]),
             Route("/models/unload", answering(self.unload), methods=["POST"]),
+            Route(CATALOGUE, answering(self.catalogue)),
         ]
 
     async def list(self, request: Request) -> Response:
@@ -55,6 +63,14 @@ class ModelRoutes:
         await self._models.unload(name)
         return await self._done(name)
 
+    async def catalogue(self, request: Request) -> Response:
+        """Models that can be pulled, each with its bundles, whose names ``POST /api/pull`` accepts."""
+        told = []
+        if self._pulls is not None:
+            served = {model.name for model in await self._models.listed()}
+            told = [_told(offer, served, self._pulls.models) for offer in catalogue()]
+        return JSONResponse({"object": "list", "pulls_allowed": self._pulls is not None, "data": told})
+
     async def _done(self, name: str) -> Response:
         return JSONResponse({"success": True, "model": self._state(await self._models.find(name))})
 
@@ -78,3 +94,26 @@ async def _named(request: Request) -> str:
         ApiError: it names none.
     """
     return (await read_json(request, Parameters(request.url.path, REQUEST).read))["model"]
+
+
+def _told(offer: Offer, served: set[str], pulled: set[str]) -> dict[str, Any]:
+    sizes: dict[str, Size] = {"int8": offer.int8, "int4": offer.int4}
+    return {
+        "name": offer.name,
+        "hub": offer.hub,
+        "licence": offer.licence,
+        "gated": offer.gated,
+        "parameters": offer.parameters,
+        "download_bytes": offer.download,
+        "bundles": [
+            {
+                "model": (name := f"{offer.name}-{scheme}"),
+                "quantization": scheme,
+                "disk_bytes": sizes[scheme].bundle,
+                "memory_bytes": sizes[scheme].memory,
+                "installed": name in served,
+                "pulling": name in pulled,
+            }
+            for scheme in SCHEMES
+        ],
+    }

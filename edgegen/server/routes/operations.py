@@ -4,7 +4,6 @@ from edgegen.options.table import EFFORTS
 from edgegen.server.models.pull_order import SCHEMES
 from edgegen.server.page import MOST_RENDERED_TEXTS
 from edgegen.server.routes import model_routes
-from edgegen.server.routes.catalogue_routes import CATALOGUE
 from edgegen.server.routes.information import DETOKENIZE, TOKENIZE
 from edgegen.server.wire import embeddings
 from edgegen.server.wire.operation import HTML, JSON, TEXT, Operation, posting
@@ -219,7 +218,7 @@ def _model_operations() -> list[Operation]:
         Operation("get", "/models", "Which models are loaded, and the memory they take.", {JSON: ref("ModelStates")}),
         Operation(
             "get",
-            CATALOGUE,
+            model_routes.CATALOGUE,
             "The models that can be pulled by name; none, where the server pulls no models.",
             {JSON: ref("Catalogue")},
         ),

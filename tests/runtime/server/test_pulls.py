@@ -22,7 +22,7 @@ from edgegen.server.models.pull_order import PullOrder
 from edgegen.server.models.pulls import MOST_PULLS, WAITING, PullProgress, Pulls
 from edgegen.server.ollama.schema import CHAT, DELETE, PULL, SHOW
 from edgegen.server.openapi import openapi_document
-from edgegen.server.routes.catalogue_routes import CATALOGUE
+from edgegen.server.routes.model_routes import CATALOGUE
 from tests.runtime.server.material import HELLO, OWN
 from tests.runtime.server.test_models import FakeSource, in_time
 from tests.runtime.server.test_openapi import validator
