@@ -16,8 +16,9 @@ from edgegen.cli import VERBS, app, command_of
 from edgegen.cli.option_flags import default_of, flag_of
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
+from edgegen.options.option import Group, Option
 from edgegen.options.option_set import options_of
-from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, Group, Option
+from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS
 from edgegen_export.options import ExportOptions
 
 PAGE = Path(__file__).with_name("cli.md")

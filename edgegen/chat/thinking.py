@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgegen.errors import ConversationError
-from edgegen.options.table import EFFORTS
+from edgegen.options.option import EFFORTS
 
 SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning", "think")
 """Names that templates have for the variable that is true or false."""

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import click
 
 from edgegen.cli.flag import Flag
-from edgegen.options.table import Group
+from edgegen.options.option import Group
 
 HelpGroup = Group | Literal["Tests"]
 """A group of the table of options, or what ``eval`` and ``bench`` measure."""

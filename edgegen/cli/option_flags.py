@@ -13,8 +13,8 @@ from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.kinds import Biases, Bytes, FilePath, Number, OneOf, Switch, TokenIds
+from edgegen.options.option import Option
 from edgegen.options.option_set import OptionSet, options_of
-from edgegen.options.table import Option
 
 _OF_CHATS: GenerationOverrides = {"context_overflow": "drop_oldest"}
 DEFAULTS: dict[str, GenerationOverrides] = {"chat": _OF_CHATS, "run": _OF_CHATS}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from edgegen.chat.conversation import RESERVED_VARIABLES
-from edgegen.options.table import EFFORTS
+from edgegen.options.option import EFFORTS
 from edgegen.strict_json.check import SchemaCheck
 from edgegen.strict_json.schema import (
     BOOLEAN,

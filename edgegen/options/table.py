@@ -7,19 +7,7 @@ default.
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions
 from edgegen.options.hints import PLACES
-from edgegen.options.option import EFFORTS, MOST_SEQUENCES, MOST_TOP_LOGPROBS, Group, Option
 from edgegen.options.option_set import options_of
-
-__all__ = [
-    "EFFORTS",
-    "ENGINE_OPTIONS",
-    "GENERATION_OPTIONS",
-    "MOST_SEQUENCES",
-    "MOST_TOP_LOGPROBS",
-    "OPTIONS",
-    "Group",
-    "Option",
-]
 
 GENERATION_OPTIONS = options_of(GenerationOptions)
 ENGINE_OPTIONS = options_of(EngineOptions)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeGuard
 from edgegen.errors import OptionError, PromptTooLongError, UsageError, one_or_list
 from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
-from edgegen.options.table import MOST_TOP_LOGPROBS
+from edgegen.options.option import MOST_TOP_LOGPROBS
 from edgegen.options.validation import number
 from edgegen.sampling.logprobs import LogprobRecorder
 from edgegen.scoring.scored_sequence import ScoredGroup, ScoredSequence

@@ -9,7 +9,8 @@ import pytest
 from docs.make_cli import help_of
 from edgegen.cli import VERBS, command_of, run
 from edgegen.cli.option_flags import flag_of
-from edgegen.options.table import OPTIONS, Group
+from edgegen.options.option import Group
+from edgegen.options.table import OPTIONS
 
 GROUPS = [group for group in get_args(Group) if group not in ("Server", "Export")]
 GONE = ["--sessions", "--packed-weights", "--no-packed-weights", "--fast-prefill", "--no-fast-prefill"]

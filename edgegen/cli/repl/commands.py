@@ -6,7 +6,7 @@ from typing import Literal
 
 from edgegen.cli.repl.settings import SETTABLE
 from edgegen.errors import UsageError, did_you_mean
-from edgegen.options.table import EFFORTS
+from edgegen.options.option import EFFORTS
 
 QUOTES = '"""'
 """Opens and closes a text of several lines."""

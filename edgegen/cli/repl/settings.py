@@ -8,7 +8,8 @@ from edgegen.errors import OptionError, UsageError, did_you_mean
 from edgegen.options.generation import THINKING_OPTIONS
 from edgegen.options.hints import refuse_unknown
 from edgegen.options.kinds import Biases, Kind, OneOf, StopPattern, Switch, Texts, TokenIds
-from edgegen.options.table import EFFORTS, ENGINE_OPTIONS, GENERATION_OPTIONS, OPTIONS, Option
+from edgegen.options.option import EFFORTS, Option
+from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, OPTIONS
 
 _ENGINE = {option.name for option in ENGINE_OPTIONS}
 _SWITCHES = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}

@@ -8,7 +8,7 @@ from edgegen.constraint import STRUCTURED_OUTPUT
 from edgegen.openai.request import ASKS_NOTHING, RENAMED, RENAMED_THINKING
 from edgegen.openai.schema import CHAT, CHAT_PARAMETERS, COMPLETION, UNSUPPORTED
 from edgegen.options.generation import THINKING_OPTIONS
-from edgegen.options.table import MOST_TOP_LOGPROBS
+from edgegen.options.option import MOST_TOP_LOGPROBS
 from edgegen.server.http.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
 from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event
 from edgegen.server.wire.parameters import Parameters

@@ -1,6 +1,6 @@
 """Schemas of ``/v1/responses``: requests are checked against them, and the OpenAPI document has them."""
 
-from edgegen.options.table import EFFORTS
+from edgegen.options.option import EFFORTS
 from edgegen.server.http.options import MOST_MESSAGES, MOST_TOOLS
 from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event
 from edgegen.server.wire.parameters import Parameters

@@ -1,6 +1,6 @@
 """The routes around the APIs, as the OpenAPI document describes them: models, embeddings, tokens, the web page."""
 
-from edgegen.options.table import EFFORTS
+from edgegen.options.option import EFFORTS
 from edgegen.server.models.pull_order import SCHEMES
 from edgegen.server.page import MOST_RENDERED_TEXTS
 from edgegen.server.routes import model_routes

@@ -19,7 +19,8 @@ from edgegen.options.kinds import (
     TokenIds,
     TokenSequences,
 )
-from edgegen.options.table import GENERATION_OPTIONS, Option
+from edgegen.options.option import Option
+from edgegen.options.table import GENERATION_OPTIONS
 from edgegen.options.validation import LARGEST
 from edgegen.server.http.options import MOST_BIASES, MOST_STOP_CHARACTERS, MOST_STOPS
 from edgegen.strict_json.schema import (

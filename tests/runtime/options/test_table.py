@@ -13,9 +13,10 @@ from edgegen.errors import OptionError
 from edgegen.options.engine import EngineOptions
 from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.kinds import Number
+from edgegen.options.option import Option
 from edgegen.options.option_set import OptionSet, options_of
 from edgegen.options.sampling import LogitsSettings
-from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, OPTIONS, Option
+from edgegen.options.table import ENGINE_OPTIONS, GENERATION_OPTIONS, OPTIONS
 from edgegen.server.http.options import ServerOptions
 from edgegen_export.options import ExportOptions
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from edgegen.options.generation import GenerationOptions
-from edgegen.options.table import MOST_SEQUENCES
+from edgegen.options.option import MOST_SEQUENCES
 from edgegen.server.http.options import (
     MOST_BIASES,
     MOST_BODY_BYTES,
