@@ -67,15 +67,6 @@ def is_hub_address(name: str) -> bool:
     return name.startswith(_HUB_PREFIXES)
 
 
-def hub_id(name: str) -> str:
-    """The hub id that a name of the catalogue, an id or the address of its page means.
-
-    Raises:
-        UsageError: as :meth:`HubReference.of`.
-    """
-    return HubReference.of(name).hub
-
-
 def pulled_name(name: str, scheme: str, gguf_file: str | None = None) -> str:
     """The bundle that pulling ``name`` makes, or the GGUF file of that name or quantization in its repository."""
     if gguf_file and gguf_file.lower().endswith(GGUF):

@@ -4,9 +4,8 @@ import click
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import BundleStore
-from edgegen.cli.byte_count import BYTES
 from edgegen.cli.grouped_help import in_group
-from edgegen.cli.option_flags import given_engine_options
+from edgegen.cli.option_flags import BYTES, given_engine_options
 from edgegen.options.engine import EngineOptions
 from edgegen.system import LOCAL, Source
 

@@ -1,12 +1,12 @@
 """Command-line flags made from the table of options: a verb's flags, and what was given of them."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from edgegen.cli.byte_count import BYTES
 from edgegen.cli.flag import F, is_from_environment
 from edgegen.cli.grouped_help import in_group
 from edgegen.errors import OptionError
@@ -15,6 +15,30 @@ from edgegen.options.generation import GenerationOptions, GenerationOverrides
 from edgegen.options.kinds import Biases, Bytes, FilePath, Number, OneOf, Switch, TokenIds
 from edgegen.options.option import Option
 from edgegen.options.option_set import OptionSet, options_of
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{rest}": base**power
+    for power, letter in enumerate("kmgt", 1)
+    for rest, base in (("", 1000), ("b", 1000), ("ib", 1024))
+}
+
+
+def byte_count(text: str) -> int:
+    """Read a number of bytes with an optional unit, such as 4GB or 1.5GiB.
+
+    Raises:
+        BadParameter: ``text`` is no number of bytes.
+    """
+    found = re.fullmatch(r"(\d{1,18})(\.\d{1,9})? ?([a-z]*)", text.lower())
+    unit = _UNITS.get(found[3]) if found else None
+    if found is None or unit is None:
+        raise click.BadParameter(f"{text!r} is no number of bytes, such as 4GB, 1.5GiB or 1500000000.")
+    return int(found[1]) * unit + int(float(found[2] or 0) * unit)
+
+
+BYTES = click.types.convert_type(byte_count)
+"""The type of flags: one for all verbs."""
+
 
 _OF_CHATS: GenerationOverrides = {"context_overflow": "drop_oldest"}
 DEFAULTS: dict[str, GenerationOverrides] = {"chat": _OF_CHATS, "run": _OF_CHATS}

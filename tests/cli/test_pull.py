@@ -15,7 +15,7 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.catalogue import FILE, catalogue, find_offer
-from edgegen.bundle.hub_name import HubReference, hub_id, pulled_name
+from edgegen.bundle.hub_name import HubReference, pulled_name
 from edgegen.cli import run
 from edgegen.cli.catalogue import count, table
 from edgegen.cli.model_to_run import Making, bundle_to_run
@@ -83,7 +83,7 @@ class TestNames:
         ],
     )
     def test_what_a_name_means(self, name: str, hub: str, bundle: str) -> None:
-        assert hub_id(name) == hub
+        assert HubReference.of(name).hub == hub
         assert pulled_name(name, "int4") == bundle
 
     @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ class TestNames:
     )
     def test_what_is_no_name_is_told(self, name: str, message: str) -> None:
         with pytest.raises(UsageError) as caught:
-            hub_id(name)
+            HubReference.of(name)
         assert message in str(caught.value)
 
     @pytest.mark.parametrize(
