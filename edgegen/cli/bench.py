@@ -20,7 +20,7 @@ from edgegen.cli.check import Check
 from edgegen.cli.flag import F
 from edgegen.cli.grouped_help import GroupedCommand, in_group
 from edgegen.cli.option_flags import given_engine_options, option_flags
-from edgegen.cli.parity_table import aligned
+from edgegen.cli.printable import aligned
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.errors import EdgegenError, UsageError
 from edgegen.model.kernels import describe_kernels

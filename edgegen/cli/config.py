@@ -23,6 +23,7 @@ from edgegen.cli.option_flags import (
     given_options,
     options_of_verb,
 )
+from edgegen.cli.printable import aligned
 from edgegen.cli.tuned_options import tuned_for
 from edgegen.errors import did_you_mean
 from edgegen.options.engine import EngineOptions
@@ -83,10 +84,9 @@ def command(context: click.Context, arguments: tuple[str, ...], as_json: bool) -
         click.echo(json.dumps({"store": home, "verb": verb, "options": [asdict(setting) for setting in settings]}))
         return
     rows = [(setting.flag or setting.variable, _spelled(setting.value), setting.source) for setting in settings]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
     click.echo(f"bundles are stored in {store} ({source})")
-    for flag, value, origin in rows:
-        click.echo(f"{flag:{widths[0]}}  {value:{widths[1]}}  {origin}")
+    for line in aligned(rows, (0, 1, 2)):
+        click.echo(line)
 
 
 def settings_of(command: click.Command, flags: list[str], parent: click.Context) -> Iterator[Setting]:

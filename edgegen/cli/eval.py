@@ -14,6 +14,7 @@ from edgegen.cli.check import Check
 from edgegen.cli.flag import complete_bundle
 from edgegen.cli.grouped_help import GroupedCommand, in_group
 from edgegen.cli.option_flags import given_engine_options, option_flags
+from edgegen.cli.printable import aligned
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.cli.text_source import read_text
 from edgegen.errors import EdgegenError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _COLUMNS = ("test", "figure", "bundle", "items", "value", "error", "difference", "error", "verdict")
-_WORDS = ("test", "figure", "bundle", "verdict")
+_WORDS = (0, 1, 2, 8)
 
 _TESTS = in_group("Tests")
 
@@ -105,7 +106,7 @@ def command(
     if as_json:
         click.echo(json.dumps({"results": [_record(row) for row in rows]}, ensure_ascii=False))
     else:
-        _echo_table([_cells(row) for row in rows])
+        click.echo("\n".join(aligned([_COLUMNS, *map(_cells, rows)], _WORDS)))
 
 
 class _Check(Check):
@@ -202,11 +203,3 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _spelled(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.4f}"
-
-
-def _echo_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
-    for row in (_COLUMNS, *rows):
-        cells = zip(row, _COLUMNS, widths, strict=True)
-        line = [f"{cell:{'<' if column in _WORDS else '>'}{width}}" for cell, column, width in cells]
-        click.echo("  ".join(line).rstrip())

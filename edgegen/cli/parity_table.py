@@ -1,7 +1,8 @@
 """Parity report as a short table: a column for each variant."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from edgegen.cli.printable import aligned
 from edgegen.evaluation.parity.report import ParityReport, VariantParity
 
 
@@ -28,15 +29,6 @@ def parity_table(report: ParityReport) -> str:
             ["worst layer's relative error", *(worst_layer(report.layer_errors.get(name)) for name in variants)]
         )
     return "\n".join(aligned(rows))
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of a table as lines: labels begin where their column does, figures end where theirs do."""
-    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return [
-        "  ".join([label.ljust(first), *(f.rjust(w) for f, w in zip(figures, others, strict=True))]).rstrip()
-        for label, *figures in rows
-    ]
 
 
 def perplexity_change(parity: VariantParity) -> str:

@@ -10,6 +10,7 @@ from edgegen.benchmark.tune import Trial, Tuning, tune
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
 from edgegen.cli.flag import complete_bundle
+from edgegen.cli.printable import aligned
 from edgegen.cli.progress_bar import progress_bar
 from edgegen.options.tuned import forget_tuned
 from edgegen.system import processor
@@ -47,12 +48,8 @@ def tuning_table(found: Tuning) -> str:
     """Everything measured, a line each, and which is chosen."""
     heads = ["threads", "chunk", "KV cache", "prefill tok/s", "decode tok/s", f"{found.prompt_tokens} + 64 tokens, s"]
     rows = [heads, *(_cells(trial) for trial in found.trials)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     marks = ["", *(_mark(trial, found) for trial in found.trials)]
-    return "\n".join(
-        ("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) + mark).rstrip()
-        for row, mark in zip(rows, marks, strict=True)
-    )
+    return "\n".join(line + mark for line, mark in zip(aligned(rows, ()), marks, strict=True))
 
 
 def _cells(trial: Trial) -> list[str]:
