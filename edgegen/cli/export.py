@@ -21,7 +21,7 @@ from edgegen.cli.parity_table import parity_table
 from edgegen.cli.printable import printable_lines
 from edgegen.cli.progress_lines import ProgressLines
 from edgegen.cli.remaining_time import RemainingTime
-from edgegen.cli.scheme_flags import chosen_scheme, scheme_flags
+from edgegen.cli.scheme_flags import SCHEMES, given_flags, given_scheme, making_flag, scheme_flags
 from edgegen.options.kinds import OneOf
 from edgegen.options.option_set import options_of
 from edgegen.system import expand_user, share_freed_memory
@@ -51,8 +51,8 @@ quiet_flag = click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say not
 @click.command("export")
 @click.argument("source", shell_complete=complete_file)
 @scheme_flags
-@click.option("--int3", is_flag=True, help="--int4 --bits-budget 3.6, for edgegen's kernels alone.")
-@click.option("--int2", is_flag=True, help="--int4 --bits-budget 2.8, for edgegen's kernels alone.")
+@making_flag("--int3", about="--int4 --bits-budget 3.6, for edgegen's kernels alone.")
+@making_flag("--int2", about="--int4 --bits-budget 2.8, for edgegen's kernels alone.")
 @flags_of("export", ExportOptions())
 @click.option(
     "--adapter", multiple=True, callback=_only, help="LoRA adapter to merge in: a folder or a hub id, saved by PEFT."
@@ -73,12 +73,6 @@ quiet_flag = click.option("-q", "--quiet", is_flag=True, cls=Flag, help="Say not
 @quiet_flag
 def command(
     source: str,
-    int8: bool,
-    int4: bool,
-    fp16: bool,
-    fp32: bool,
-    int3: bool,
-    int2: bool,
     adapter: str | None,
     keep_adapter: str | None,
     parity_plot: Path | None,
@@ -94,14 +88,13 @@ def command(
     With --keep-adapter the bundle has the adapter alone, and runs with the graphs and weights of BUNDLE.
     """
     params = given_of(ExportOptions)
-    schemes = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32, "int3": int3, "int2": int2}
-    asked = [name for name, is_given in schemes.items() if is_given]
+    asked = [name for name in (*SCHEMES, *NAMED_BUDGETS) if name in given_flags()]
     if keep_adapter is not None:
         of_base = [*(f"--{name}" for name in asked), *_of_base(params), *(("--parity-plot",) if parity_plot else ())]
         options = ExportOptions(**{name: value for name, value in params.items() if name in _OF_ADAPTER})
         _export_kept(source, keep_adapter, adapter, of_base, options, output=output, quiet=quiet)
         return
-    chosen = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32) or "int8"
+    chosen = given_scheme() or "int8"
     named = chosen
     if narrow := [name for name in NAMED_BUDGETS if name in asked]:
         others = [name for name in asked if name not in narrow]

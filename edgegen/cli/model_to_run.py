@@ -12,13 +12,11 @@ from edgegen.bundle.hub_name import is_hub_address
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import F
 from edgegen.cli.grouped_help import HelpGroup, in_group
-from edgegen.cli.scheme_flags import SCHEMES, Scheme, chosen_scheme
+from edgegen.cli.scheme_flags import Scheme, given_flags, given_scheme, making_flag
 from edgegen.errors import BundleNotFoundError, UsageError
 from edgegen.system import expand_user, use_one_blas_thread
 
 MODEL_HELP = "Bundle, GGUF file, checkpoint."
-
-_GIVEN = "edgegen.model_flags"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +43,8 @@ def making_flags(group: HelpGroup) -> Callable[[F], F]:
     }
     options = [
         hub_flag(rare),
-        *(
-            click.option(flag, is_flag=True, cls=rare, expose_value=False, callback=_collect, help=text)
-            for flag, text in flags.items()
-        ),
-        click.option(
-            "-y",
-            "--yes",
-            is_flag=True,
-            cls=rare,
-            expose_value=False,
-            callback=_collect,
-            help="Export a GGUF file or a checkpoint folder without asking.",
-        ),
+        *(making_flag(flag, about=text, kind=rare) for flag, text in flags.items()),
+        making_flag("-y", "--yes", about="Export a GGUF file or a checkpoint folder without asking.", kind=rare),
     ]
 
     def add(command: F) -> F:
@@ -68,22 +55,13 @@ def making_flags(group: HelpGroup) -> Callable[[F], F]:
     return add
 
 
-def _collect(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    """Note a flag that was given."""
-    if value:
-        context.meta.setdefault(_GIVEN, {})[parameter.name] = True
-
-
 def given_making() -> Making:
     """How the running command's flags say that bundles are made.
 
     Raises:
         UsageError: they ask for several schemes.
     """
-    given: dict[str, bool] = click.get_current_context().meta.get(_GIVEN, {})
-    asked = {scheme: given.get(scheme, False) for scheme in SCHEMES}
-    scheme = chosen_scheme(int8=asked["int8"], int4=asked["int4"], fp16=asked["fp16"], fp32=asked["fp32"])
-    return Making(scheme, fast=given.get("fast", False), yes=given.get("yes", False))
+    return Making(given_scheme(), fast="fast" in given_flags(), yes="yes" in given_flags())
 
 
 def model_given(model: str, hub_names: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ from edgegen.cli.export import ExportOptions, export_for_here, quiet_flag
 from edgegen.cli.model_to_run import hub_flag
 from edgegen.cli.option_flags import flags_of, given_of
 from edgegen.cli.progress_lines import ProgressLines
-from edgegen.cli.scheme_flags import Scheme, chosen_scheme, scheme_flags
+from edgegen.cli.scheme_flags import Scheme, given_scheme, scheme_flags
 from edgegen.errors import HubError, UsageError, did_you_mean
 from edgegen.system import expand_user
 
@@ -55,10 +55,6 @@ def complete_offer(ctx: click.Context, parameter: click.Parameter, incomplete: s
 def command(
     name: str | None,
     hub_names: tuple[str, ...],
-    int8: bool,
-    int4: bool,
-    fp16: bool,
-    fp32: bool,
     quiet: bool,
     progress: Literal["terminal", "json"],
 ) -> None:
@@ -70,7 +66,7 @@ def command(
     are downloaded. The bundle's folder is printed.
     """
     params = given_of(ExportOptions)
-    asked = chosen_scheme(int8=int8, int4=int4, fp16=fp16, fp32=fp32)
+    asked = given_scheme()
     if hub_names:
         if name is not None or len(hub_names) > 1:
             raise UsageError("pull downloads one model: give NAME or -hf, once.")

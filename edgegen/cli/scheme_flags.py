@@ -1,5 +1,6 @@
 """``--int8``, ``--int4``, ``--fp16`` and ``--fp32``: how the weights of a bundle are stored."""
 
+from collections.abc import Callable, Set
 from typing import Literal
 
 import click
@@ -13,31 +14,44 @@ SCHEMES: "tuple[Scheme, ...]" = ("int8", "int4", "fp16", "fp32")
 """The one that is made without a flag first."""
 
 
+_GIVEN = "edgegen.making"
+_HELP: "dict[Scheme, str]" = {
+    "int8": "8-bit weight matrices, outliers smoothed (the default).",
+    "int4": "4-bit weight matrices by GPTQ; what suffers most, the embedding often, in 8 bits.",
+    "fp16": "Weight matrices in 16-bit floats on disk, 32-bit floats in memory.",
+    "fp32": "Weights as they are, in 32-bit floats.",
+}
+
+
 def scheme_flags(command: F) -> F:
-    """Give a command the flags of how weights are stored; :func:`chosen_scheme` reads them."""
-    flags = (
-        click.option("--int8", is_flag=True, help="8-bit weight matrices, outliers smoothed (the default)."),
-        click.option(
-            "--int4",
-            is_flag=True,
-            help="4-bit weight matrices by GPTQ; what suffers most, the embedding often, in 8 bits.",
-        ),
-        click.option("--fp16", is_flag=True, help="Weight matrices in 16-bit floats on disk, 32-bit floats in memory."),
-        click.option("--fp32", is_flag=True, help="Weights as they are, in 32-bit floats."),
-    )
-    for flag in reversed(flags):
-        command = flag(command)
+    """Give a command the flags of how weights are stored; :func:`given_scheme` reads them."""
+    for scheme in reversed(SCHEMES):
+        command = making_flag(f"--{scheme}", about=_HELP[scheme])(command)
     return command
 
 
-def chosen_scheme(*, int8: bool, int4: bool, fp16: bool = False, fp32: bool = False) -> "Scheme | None":
-    """The scheme that the flags ask for; None without one.
+def making_flag(*names: str, about: str, kind: type[click.Option] = click.Option) -> Callable[[F], F]:
+    """A switch of how a bundle is made; :func:`given_flags` has its name where it was given."""
+    return click.option(*names, is_flag=True, cls=kind, expose_value=False, callback=_collect, help=about)
+
+
+def _collect(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta.setdefault(_GIVEN, set()).add(parameter.name)
+
+
+def given_flags() -> Set[str]:
+    """The switches of how bundles are made that the running command was given, without their dashes."""
+    return click.get_current_context().meta.get(_GIVEN, frozenset())
+
+
+def given_scheme() -> "Scheme | None":
+    """The scheme that the running command's flags ask for; None without one.
 
     Raises:
         UsageError: they ask for several.
     """
-    flags: dict[Scheme, bool] = {"int8": int8, "int4": int4, "fp16": fp16, "fp32": fp32}
-    asked: list[Scheme] = [scheme for scheme, given in flags.items() if given]
+    asked: list[Scheme] = [scheme for scheme in SCHEMES if scheme in given_flags()]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(f'--{scheme}' for scheme in asked)} contradict each other: give one.")
     return asked[0] if asked else None
