@@ -8,12 +8,17 @@ once these are known.
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgegen.speculation.expected_length import ExpectedLength
 from edgegen.speculation.head_proposer import HeadProposer
 from edgegen.speculation.mtp_head import Hidden, Logits, MTPHead
 from edgegen.speculation.proposer import OnHiddenAt
 from edgegen.speculation.token_choice import TokenChoice
-from edgegen.speculation.unread_states import UnreadStates
+
+LONGEST = 1024
+"""Positions that are kept; of a longer text without proposals, the head reads the end."""
 
 
 class MTPProposer(HeadProposer):
@@ -61,3 +66,42 @@ class MTPProposer(HeadProposer):
         parts = (slice(at, at + chunk) for at in range(0, last - start, chunk))
         found = [self._head.run(self._cache, list(token_ids[start + 1 : last + 1][one]), hidden[one]) for one in parts]
         return found[-1]
+
+
+class UnreadStates:
+    """The hidden states of the positions from ``first`` to ``end``."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        self._count = 0
+        self._rows = np.zeros((0, 0), np.float32)
+
+    @property
+    def end(self) -> int:
+        return self.first + self._count
+
+    def put(self, first: int, hidden: NDArray[np.float32]) -> None:
+        """Add the states of the positions from ``first`` on, [tokens, size]. Earlier ones stay, unless there is a
+        gap."""
+        if not self.first <= first <= self.end:
+            self.first = first
+        self._count = first - self.first
+        together = self._count + len(hidden)
+        if together > len(self._rows):
+            rows = np.zeros((max(together, 2 * len(self._rows)), hidden.shape[1]), np.float32)
+            if self._count:
+                rows[: self._count] = self._rows[: self._count]
+            self._rows = rows
+        self._rows[self._count : together] = hidden
+        self._count = together
+        if together > 2 * LONGEST:  # seldom, so that a token does not move them all
+            self.take(self.end - LONGEST)
+
+    def take(self, end: int) -> NDArray[np.float32]:
+        """Return the states of the positions before ``end``, [tokens, size], and forget them."""
+        taken = end - self.first
+        result = self._rows[:taken].copy()
+        self._count -= taken
+        self._rows[: self._count] = self._rows[taken : taken + self._count].copy()
+        self.first = end
+        return result

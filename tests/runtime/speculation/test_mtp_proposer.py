@@ -12,9 +12,8 @@ from edgegen.sampling import LogitsPipeline
 from edgegen.sampling.sampler import Sampler
 from edgegen.speculation.expected_length import ExpectedLength
 from edgegen.speculation.mtp_head import MTPHead
-from edgegen.speculation.mtp_proposer import MTPProposer
+from edgegen.speculation.mtp_proposer import LONGEST, MTPProposer, UnreadStates
 from edgegen.speculation.token_choice import TokenChoice
-from edgegen.speculation.unread_states import LONGEST, UnreadStates
 
 Hidden = NDArray[np.float32]
 VOCAB, SIZE = 50, 3

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgegen.speculation.adaptive_length import FIRST
-from edgegen.speculation.ngram_index import NGramIndex
-from edgegen.speculation.ngram_proposer import LEAST_NGRAM_SIZE, NGramProposer
+from edgegen.speculation.ngram_proposer import LEAST_NGRAM_SIZE, NGramIndex, NGramProposer
 
 texts = st.lists(st.integers(0, 3), max_size=60)
 
