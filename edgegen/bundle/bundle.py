@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgegen.bundle.base_folder import base_folder
 from edgegen.bundle.embedding_defaults import EMBEDDING, EmbeddingDefaults
 from edgegen.bundle.kv_format import KV_FORMATS, KVConversion, KVDtype
 from edgegen.bundle.manifest import MANIFEST_NAME, MOST_BYTES, GraphVariant, Manifest
 from edgegen.bundle.manifest_digest import ManifestDigest
+from edgegen.bundle.store_folders import base_folder
 from edgegen.bundle.verified_files import VerifiedFiles
 from edgegen.errors import BundleNotFoundError, ManifestError, UsageError, VerificationError, one_or_list
 from edgegen.system import open_regular, path_too_long, read_regular_text
