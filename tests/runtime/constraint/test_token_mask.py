@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgegen.constraint.token_mask import keep_allowed
+from edgegen.constraint.state import keep_allowed
 from edgegen.sampling import Candidates
 
 
