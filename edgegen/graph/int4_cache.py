@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgegen.graph.float_tensor import float_tensor
 from edgegen.graph.node import GraphNode
-from edgegen.graph.protobuf import edited, field, fields, float_field, integer, integer_field, values
+from edgegen.graph.protobuf import edited, field, fields, float_field, float_tensor, integer, integer_field, values
 
 if TYPE_CHECKING:  # help and lists do without
     import numpy as np

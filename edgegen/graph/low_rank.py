@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.graph.float_tensor import float_tensor
 from edgegen.graph.node import GraphNode
-from edgegen.graph.protobuf import edited, field, fields, packed_integers, values
+from edgegen.graph.protobuf import edited, field, fields, float_tensor, packed_integers, values
 
 _GRAPH = 7
 _NODE, _INITIALIZER = 1, 5

@@ -5,6 +5,11 @@ https://protobuf.dev/programming-guides/encoding/
 
 import struct
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # help and lists do without
+    import numpy as np
+    from numpy.typing import NDArray
 
 Edit = Callable[[bytes], bytes]
 
@@ -108,3 +113,15 @@ def _as_varint(value: int) -> bytes:
         value >>= 7
     data.append(value)
     return bytes(data)
+
+
+_DIMS, _TYPE, _NAME, _RAW = 1, 2, 8, 9
+_FLOAT = 1
+"""Fields of a ``TensorProto``, and the type of its elements."""
+
+
+def float_tensor(name: str, array: "NDArray[np.float32]") -> bytes:
+    """A ``TensorProto``, for a graph's initializers."""
+    dims = b"".join(integer_field(_DIMS, size) for size in array.shape)
+    raw = array.astype("<f4").tobytes()
+    return dims + integer_field(_TYPE, _FLOAT) + field(_NAME, name.encode()) + field(_RAW, raw)
