@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, cast
-from urllib.parse import unquote
 
+from edgegen.constraint.schema_levels import target_of
 from edgegen.errors import ConstraintError
 
 MOST_SYMBOLS = 10_000
@@ -420,14 +420,7 @@ class _SchemaShape:
         return self._counts.forced(total)
 
     def _target(self, reference: object) -> object:
-        """Return the target of a reference into this schema; None where it is no such reference."""
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            return None
-        node: object = self._schema
-        for step in filter(None, reference[1:].split("/")):
-            key = unquote(step).replace("~1", "/").replace("~0", "~")
-            node = cast(dict[str, Any], node).get(key) if isinstance(node, dict) else None
-        return node
+        return target_of(self._schema, reference) if isinstance(reference, str) else None
 
 
 def _bound(value: object) -> Length:
