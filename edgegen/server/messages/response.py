@@ -11,7 +11,7 @@ from edgegen.options.generation import GenerationOptions
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.http.error_format import message_error
 from edgegen.server.messages.blocks import signature
-from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, WireRequest
+from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, WireRequest, dropped_field
 
 PING = Event.of({"type": "ping"}, "ping")
 
@@ -38,7 +38,7 @@ class MessageWriter(ResponseWriter):
             "stop_reason": None,
             "stop_sequence": None,
             "usage": _usage(facts.prompt_tokens, 0, 0),
-            **_dropped(facts.dropped_messages),
+            **dropped_field(facts.dropped_messages),
         }
         return [_event("message_start", message=message), PING]
 
@@ -73,7 +73,7 @@ class MessageWriter(ResponseWriter):
             "stop_sequence": self._stop_sequence(result),
             "usage": _result_usage(result),
             **self._managed(),
-            **_dropped(result.dropped_messages),
+            **dropped_field(result.dropped_messages),
         }
 
     def _content(self, result: GenerationResult) -> list[dict[str, Any]]:
@@ -192,8 +192,3 @@ def _usage(prompt: int, cached: int, output: int) -> dict[str, int]:
         "cache_read_input_tokens": cached,
         "output_tokens": output,
     }
-
-
-def _dropped(messages: int) -> dict[str, int]:
-    """A field of edgegen's own: how many of the oldest messages the model has not read."""
-    return {"dropped_messages": messages} if messages else {}

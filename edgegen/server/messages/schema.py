@@ -4,7 +4,7 @@ has them.
 
 from edgegen.server.http.error_format import COUNT_TOKENS, MESSAGES
 from edgegen.server.http.options import MOST_MESSAGES, MOST_TOOLS
-from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event, posting
+from edgegen.server.wire.operation import DROPPED_COUNT, JSON, SSE, Operation, chatting, event, posting
 from edgegen.server.wire.parameters import Parameters
 from edgegen.server.wire.schemas import NOTHING, STREAM, TOOL_ARGUMENTS, TOOL_NAME, option_schemas
 from edgegen.strict_json.schema import (
@@ -191,7 +191,7 @@ def components() -> dict[str, Schema]:
             },
             {
                 "context_management": object_of({"applied_edits": array_of(ANYTHING, most=0)}),
-                "dropped_messages": described(COUNT, "How many of the oldest messages did not fit the context."),
+                "dropped_messages": DROPPED_COUNT,
             },
         ),
         "TokenCount": object_of(
@@ -204,15 +204,12 @@ def components() -> dict[str, Schema]:
 def operations() -> list[Operation]:
     events = event("message_start, the content blocks with their deltas, message_delta, message_stop; or error.")
     return [
-        Operation(
-            "post",
+        chatting(
             MESSAGES,
             "The answer to a conversation, as Anthropic's API has it.",
+            "MessageRequest",
             {JSON: ref("MessageAnswer"), SSE: events},
-            body=ref("MessageRequest"),
-            errors=GENERATION_ERRORS,
             error=ref("MessageError"),
-            headers={"Edgegen-Dropped-Messages": "How many of the oldest messages did not fit the context."},
         ),
         posting(
             COUNT_TOKENS,

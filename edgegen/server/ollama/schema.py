@@ -4,7 +4,7 @@ from edgegen.server.http.error_format import OLLAMA
 from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_TOOLS
 from edgegen.server.ollama.options import KEEP_ALIVE, OPTIONS
 from edgegen.server.openai import schema as openai
-from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, LINES, Operation, posting
+from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, LINES, Operation, chatting, posting
 from edgegen.server.wire.parameters import Parameters
 from edgegen.server.wire.request_settings import OPTION_NAMES
 from edgegen.server.wire.schemas import NOTHING, option_schemas
@@ -169,9 +169,6 @@ PULL_REQUEST = Parameters(PULL, COMPONENTS["OllamaPullRequest"], _KNOWN)
 DELETE_REQUEST = Parameters(DELETE, COMPONENTS["OllamaDeleteRequest"], _KNOWN)
 
 
-_DROPPED = {"Edgegen-Dropped-Messages": "How many of the oldest messages did not fit the context."}
-
-
 def _answer(fields: dict[str, Schema], more: dict[str, Schema]) -> Schema:
     durations = dict.fromkeys(
         ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"), described(COUNT, "Nanoseconds.")
@@ -231,25 +228,21 @@ def components() -> dict[str, Schema]:
 def operations() -> list[Operation]:
     error = ref("OllamaError")
     return [
-        Operation(
-            "post",
+        chatting(
             CHAT,
             "The answer to a conversation, as ollama has it.",
+            "OllamaChatRequest",
             {JSON: ref("OllamaChatAnswer"), LINES: ref("OllamaChatAnswer")},
-            body=ref("OllamaChatRequest"),
             errors=(*GENERATION_ERRORS, 409),
             error=error,
-            headers=_DROPPED,
         ),
-        Operation(
-            "post",
+        chatting(
             GENERATE,
             "The answer to a prompt, or its continuation, as ollama has it.",
+            "OllamaGenerateRequest",
             {JSON: ref("OllamaGenerateAnswer"), LINES: ref("OllamaGenerateAnswer")},
-            body=ref("OllamaGenerateRequest"),
             errors=(*GENERATION_ERRORS, 409),
             error=error,
-            headers=_DROPPED,
         ),
         *(
             posting(path, summary, f"Ollama{name}Request", ref(f"Ollama{name}Answer"), error=error)

@@ -16,7 +16,7 @@ from edgegen.server.openai.request import request_settings, wants_usage
 from edgegen.server.openai.response import CompletionFrame, total_usage
 from edgegen.server.openai.schema import CHAT_REQUEST
 from edgegen.server.wire.parameters import refusal
-from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
+from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest, dropped_field
 
 _WHOLE, _CHUNK = "chat.completion", "chat.completion.chunk"
 
@@ -85,11 +85,11 @@ class ChatCompletionWriter(ResponseWriter):
 
     def body(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         body = self._frame.body(_WHOLE, chat_completion(results[0])["choices"], total_usage(results), results)
-        return body | _dropped(results[0].dropped_messages)
+        return body | dropped_field(results[0].dropped_messages)
 
     def _chunk(self, index: int, delta: Mapping[str, Any], logprobs: Any = None, reason: str | None = None) -> Event:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        return self._frame.chunk(_CHUNK, choice, _dropped(self._dropped))
+        return self._frame.chunk(_CHUNK, choice, dropped_field(self._dropped))
 
 
 CHAT_WIRE = Wire(CHAT, _read, ChatCompletionWriter, _error_body)
@@ -100,11 +100,6 @@ def _call_delta(delta: ToolCallDelta) -> dict[str, Any]:
     if delta.id is None:
         return {"index": delta.index, "function": function}
     return {"index": delta.index, "id": delta.id, "type": "function", "function": {"name": delta.name, **function}}
-
-
-def _dropped(messages: int) -> dict[str, int]:
-    """A field of edgegen's own: how many of the oldest messages the model has not read."""
-    return {"dropped_messages": messages} if messages else {}
 
 
 def read_conversation(params: Mapping[str, Any]) -> Conversation:

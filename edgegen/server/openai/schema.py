@@ -10,7 +10,7 @@ from edgegen.openai.schema import CHAT, CHAT_PARAMETERS, COMPLETION, UNSUPPORTED
 from edgegen.options.generation import THINKING_OPTIONS
 from edgegen.options.option import MOST_TOP_LOGPROBS
 from edgegen.server.http.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
-from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event
+from edgegen.server.wire.operation import DROPPED_COUNT, GENERATION_ERRORS, JSON, SSE, Operation, chatting, event
 from edgegen.server.wire.parameters import Parameters
 from edgegen.server.wire.ported_options import ported_schemas
 from edgegen.server.wire.schemas import NOTHING, PARALLEL_CALLS, PROMPT_IDS, STREAM, TOOL_NAME, option_schemas
@@ -155,7 +155,7 @@ def _chat_answers() -> dict[str, Schema]:
         },
     )
     reason = enum("stop", "length", "tool_calls")
-    dropped = {"dropped_messages": described(COUNT, "How many of the oldest messages did not fit the context.")}
+    dropped = {"dropped_messages": DROPPED_COUNT}
     logprobs = nullable(ref("ChatLogprobs"))
     entry = {"token": STRING, "logprob": NUMBER, "bytes": array_of(COUNT)}
     return {
@@ -226,14 +226,11 @@ def components() -> dict[str, Schema]:
 def operations() -> list[Operation]:
     return [
         *(
-            Operation(
-                "post",
+            chatting(
                 path,
                 "The answer to a conversation.",
+                "ChatCompletionRequest",
                 {JSON: ref("ChatCompletion"), SSE: _stream("ChatCompletionChunk")},
-                body=ref("ChatCompletionRequest"),
-                errors=GENERATION_ERRORS,
-                headers={"Edgegen-Dropped-Messages": "How many of the oldest messages did not fit the context."},
             )
             for path in (CHAT, CHAT.removeprefix("/v1"))
         ),

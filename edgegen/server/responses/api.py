@@ -14,7 +14,7 @@ from edgegen.server.http.api_error import ApiError
 from edgegen.server.responses.output import ResponseOutput
 from edgegen.server.responses.request import parameters, read_request
 from edgegen.server.responses.schema import RESPONSES
-from edgegen.server.wire.wire import Event, PromptInfo, ResponseWriter, Wire, WireRequest
+from edgegen.server.wire.wire import Event, PromptInfo, ResponseWriter, Wire, WireRequest, dropped_field
 
 _PARAMS = {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"}
 """Names here of the parameters that errors of the layers below speak of."""
@@ -55,7 +55,7 @@ class ResponsesWriter(ResponseWriter):
         self._response["top_logprobs"] = options.top_logprobs
 
     def begin(self, facts: PromptInfo) -> list[Event]:
-        self._tell_dropped(facts.dropped_messages)
+        self._response |= dropped_field(facts.dropped_messages)
         for kind in ("response.created", "response.in_progress"):
             self._emit(kind, response=_without_usage(self._response))
         return self._taken()
@@ -79,7 +79,7 @@ class ResponsesWriter(ResponseWriter):
         return self._taken()
 
     def body(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
-        self._tell_dropped(results[0].dropped_messages)
+        self._response |= dropped_field(results[0].dropped_messages)
         return self._finished(results[0])
 
     def _finished(self, result: GenerationResult) -> dict[str, Any]:
@@ -100,11 +100,6 @@ class ResponsesWriter(ResponseWriter):
         else:
             self._response |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
         return self._response
-
-    def _tell_dropped(self, messages: int) -> None:
-        """A field of edgegen's own: how many of the oldest messages the model has not read."""
-        if messages:
-            self._response["dropped_messages"] = messages
 
     def _emit(self, kind: str, **fields: Any) -> None:
         if self._asked.stream:

@@ -2,7 +2,7 @@
 
 from edgegen.options.option import EFFORTS
 from edgegen.server.http.options import MOST_MESSAGES, MOST_TOOLS
-from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event
+from edgegen.server.wire.operation import DROPPED_COUNT, JSON, SSE, Operation, chatting, event
 from edgegen.server.wire.parameters import Parameters
 from edgegen.server.wire.schemas import PARALLEL_CALLS, STREAM, TOOL_ARGUMENTS, TOOL_NAME, option_schemas
 from edgegen.strict_json.schema import (
@@ -241,7 +241,7 @@ def _response() -> Schema:
         },
         {
             **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key"), STRING),
-            "dropped_messages": described(COUNT, "How many of the oldest messages did not fit the context."),
+            "dropped_messages": DROPPED_COUNT,
         },
     )
 
@@ -282,13 +282,10 @@ def components() -> dict[str, Schema]:
 def operations() -> list[Operation]:
     events = event("response.created, the items with their deltas, response.completed, incomplete or failed.")
     return [
-        Operation(
-            "post",
+        chatting(
             RESPONSES,
             "The answer to a conversation, as items.",
+            "ResponseRequest",
             {JSON: ref("Response"), SSE: events},
-            body=ref("ResponseRequest"),
-            errors=GENERATION_ERRORS,
-            headers={"Edgegen-Dropped-Messages": "How many of the oldest messages did not fit the context."},
         )
     ]

@@ -22,11 +22,9 @@ from edgegen.server.http.request_log import LoggedError, RequestFacts, request_f
 from edgegen.server.http.time_limit import time_limit
 from edgegen.server.http.work import ASKING, COMPILING, PREPARING, WorkThreads
 from edgegen.server.models.served_models import ServedModels
+from edgegen.server.wire.operation import DROPPED_HEADER
 from edgegen.server.wire.prefill_reports import PrefillReports
 from edgegen.server.wire.wire import ChatPrompt, Event, PromptInfo, ResponseWriter, Wire, WireRequest
-
-DROPPED_HEADER = "Edgegen-Dropped-Messages"
-"""How many of a chat's oldest messages the model has not read, where that is not none."""
 
 WARNING_HEADER = "Edgegen-Warning"
 """Header that names the parts of a request that had no effect, if any."""

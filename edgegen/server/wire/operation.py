@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
-from edgegen.strict_json.schema import STRING, Schema, any_of, const, described, object_of, ref
+from edgegen.strict_json.schema import COUNT, STRING, Schema, any_of, const, described, object_of, ref
 
 JSON, SSE, TEXT, HTML = "application/json", "text/event-stream", "text/plain", "text/html"
 LINES = "application/x-ndjson"
@@ -13,6 +13,11 @@ LINES = "application/x-ndjson"
 
 GENERATION_ERRORS = (400, 404, 408, 413, 500, 503)
 """Statuses of errors of an API that generates text."""
+
+DROPPED_HEADER = "Edgegen-Dropped-Messages"
+"""Has a chat's :data:`DROPPED_COUNT`, where that is not none."""
+
+DROPPED_COUNT = described(COUNT, "How many of the oldest messages did not fit the context.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,20 @@ def posting(
 ) -> Operation:
     """A POST of ``body``, one of the components, which is answered in JSON; ``error``: where it is not OpenAI's."""
     return Operation("post", path, summary, {JSON: answer}, body=ref(body), errors=errors, error=error or ref("Error"))
+
+
+def chatting(
+    path: str,
+    summary: str,
+    body: str,
+    answers: Mapping[str, Schema],
+    errors: Sequence[int] = GENERATION_ERRORS,
+    error: Schema | None = None,
+) -> Operation:
+    """As :func:`posting`, with an answer by media type, of whose conversation the oldest messages may be dropped."""
+    headers = {DROPPED_HEADER: DROPPED_COUNT["description"]}
+    error = error or ref("Error")
+    return Operation("post", path, summary, answers, body=ref(body), errors=errors, error=error, headers=headers)
 
 
 def event(data: str, schema: Schema | None = None) -> dict[str, Any]:

@@ -98,6 +98,11 @@ class PromptInfo:
     dropped_messages: int
 
 
+def dropped_field(messages: int) -> dict[str, int]:
+    """A field of edgegen's own: how many of the oldest messages the model has not read."""
+    return {"dropped_messages": messages} if messages else {}
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """A piece of a stream; only server-sent events have names."""
