@@ -6,7 +6,7 @@ from typing import Any
 
 from edgegen.openai.request import UNLIMITED, from_json
 from edgegen.options.validation import LARGEST
-from edgegen.server.wire.request_settings import OPTION_NAMES
+from edgegen.server.wire.request_settings import named_options
 from edgegen.server.wire.schemas import no_op_schemas, option_schemas, refused_schemas
 from edgegen.strict_json.schema import (
     BOOLEAN,
@@ -101,19 +101,15 @@ OPTIONS: Schema = _options()
 
 def read_options(given: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The generation options in ``options``, which fit their schema; two that say the same are problems."""
-    values, said_by = dict[str, Any](), dict[str, str]()
-    for name, value in given.items():
-        option = RENAMED.get(name, name)
-        if value is None or option not in OPTION_NAMES:
-            continue
-        if option in said_by:
-            problems.append(f"options: {said_by[option]} and {name} would say the same: keep one of them")
-        said_by[option] = name
+    values, twice = dict[str, Any](), list[str]()
+    said = {name: value for name, value in given.items() if value is not None}
+    for name, option, value in named_options(said, RENAMED, twice):
         if name == "num_predict" and value <= 0:
             value = UNLIMITED
         if name == "repeat_last_n" and value < 0:
             continue
         values[option] = from_json(option, value)
+    problems += [f"options: {problem}" for problem in twice]
     return values
 
 
