@@ -203,7 +203,8 @@ def _tables(memory: Mapping[str, Any]) -> str:
 
 def _per_token(memory: Mapping[str, Any]) -> str:
     """Describe the memory that a token adds, also with full windows where layers have any, and that of every row."""
-    first, later = memory["kv_bytes_per_token"], memory["kv_bytes_per_token_with_full_windows"]
+    first = memory["kv_bytes_per_token"]
+    later = memory.get("kv_bytes_per_token_with_full_windows", first)
     if not first:
         return f"nothing per token{_per_row(memory)}"
     windows = f", {later / 1024:.1f} with full windows" if later < first else ""
@@ -233,14 +234,10 @@ def _per_row(facts: Mapping[str, Any]) -> str:
 
 def _variant(facts: Mapping[str, Any]) -> str:
     """A variant in a few words."""
-    if not facts["kv_bytes_per_token"]:
-        room, cache = f"nothing per token{_per_row(facts)}", "no KV cache"
-    else:
-        room = f"{facts['kv_bytes_per_token'] / 1024:.1f} KiB per token{_per_row(facts)}"
-        cache = f"{facts['kv_dtype']} KV cache"
+    cache = f"{facts['kv_dtype']} KV cache" if facts["kv_bytes_per_token"] else "no KV cache"
     embeds = f", embeddings of {facts['embedding_size']}" if facts["embedding_size"] else ""
     embeds += f" ({facts['pooling']})" if embeds and facts["pooling"] else ""
-    return f"{facts['name']} ({cache}, {room}{embeds})"
+    return f"{facts['name']} ({cache}, {_per_token(facts)}{embeds})"
 
 
 def _kv_cache(facts: Mapping[str, Any]) -> str:
