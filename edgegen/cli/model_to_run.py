@@ -12,7 +12,7 @@ from edgegen.bundle.hub_name import is_hub_address
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.flag import F
 from edgegen.cli.grouped_help import HelpGroup, in_group
-from edgegen.cli.scheme_flags import Scheme, given_flags, given_scheme, making_flag
+from edgegen.cli.scheme_flags import Scheme, given_flags, given_scheme, hub_flag, making_flag
 from edgegen.errors import BundleNotFoundError, UsageError
 from edgegen.system import expand_user, use_one_blas_thread
 
@@ -152,16 +152,3 @@ def _as_it_is(name: str, making: Making) -> str:
         raise UsageError(f"{flag} is for models that are exported first, and {name} is a bundle: leave it out.")
     use_one_blas_thread()
     return name
-
-
-def hub_flag(kind: type[click.Option]) -> Callable[[F], F]:
-    """Gives a command the flag, as an option of that class; its values are ``hub_names``."""
-    return click.option(
-        "-hf",
-        "--hf-repo",
-        "hub_names",
-        metavar="ID:QUANT",
-        multiple=True,
-        cls=kind,
-        help="Model OWNER/NAME of the hub, pulled where it is not there; QUANT: a GGUF file's (Q4_K_M), or int8, int4.",
-    )

@@ -16,10 +16,9 @@ from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen.bundle.store import BundleStore
 from edgegen.cli.catalogue import table
 from edgegen.cli.export import ExportOptions, export_for_here, quiet_flag
-from edgegen.cli.model_to_run import hub_flag
 from edgegen.cli.option_flags import flags_of, given_of
 from edgegen.cli.progress_lines import ProgressLines
-from edgegen.cli.scheme_flags import Scheme, given_scheme, scheme_flags
+from edgegen.cli.scheme_flags import Scheme, given_scheme, hub_flag, scheme_flags
 from edgegen.errors import HubError, UsageError, did_you_mean
 from edgegen.system import expand_user
 

@@ -1,4 +1,4 @@
-"""``--int8``, ``--int4``, ``--fp16`` and ``--fp32``: how the weights of a bundle are stored."""
+"""Flags of how a bundle is made: ``-hf``, a model of the hub, and ``--int8`` and so on, how its weights are stored."""
 
 from collections.abc import Callable, Set
 from typing import Literal
@@ -28,6 +28,19 @@ def scheme_flags(command: F) -> F:
     for scheme in reversed(SCHEMES):
         command = making_flag(f"--{scheme}", about=_HELP[scheme])(command)
     return command
+
+
+def hub_flag(kind: type[click.Option]) -> Callable[[F], F]:
+    """Gives a command the flag, as an option of that class; its values are ``hub_names``."""
+    return click.option(
+        "-hf",
+        "--hf-repo",
+        "hub_names",
+        metavar="ID:QUANT",
+        multiple=True,
+        cls=kind,
+        help="Model OWNER/NAME of the hub, pulled where it is not there; QUANT: a GGUF file's (Q4_K_M), or int8, int4.",
+    )
 
 
 def making_flag(*names: str, about: str, kind: type[click.Option] = click.Option) -> Callable[[F], F]:
