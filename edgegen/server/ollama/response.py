@@ -16,7 +16,7 @@ from edgegen.options.generation import GenerationOptions
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.http.error_format import ollama_error
 from edgegen.server.ollama.prompt import GeneratePrompt, Memory
-from edgegen.server.wire.wire import Event, ResponseWriter, WireRequest
+from edgegen.server.wire.wire import Event, ResponseWriter, WireRequest, dropped_field
 
 
 def timestamp(moment: datetime | None = None) -> str:
@@ -76,12 +76,11 @@ class OllamaWriter(ResponseWriter):
 
     def _ended(self, result: GenerationResult) -> dict[str, Any]:
         timings, begin = result.timings, self._asked.begin
-        dropped = {"dropped_messages": result.dropped_messages} if result.dropped_messages else {}
         return {
             "done": True,
             "done_reason": "length" if finish_reason(result.finish_reason) == "length" else "stop",
             **self._extra(result),
-            **dropped,
+            **dropped_field(result.dropped_messages),
             "total_duration": nanoseconds(perf_counter() - begin),
             "load_duration": nanoseconds(self._loaded - begin),
             "prompt_eval_count": timings.prompt_tokens,
