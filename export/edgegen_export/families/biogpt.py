@@ -3,35 +3,25 @@
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Skipping
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
 from edgegen_export.reading.tensor_names import named, named_parts
 
 
 def read_biogpt(read: ConfigReader) -> DecoderConfig:
     """``BioGptConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
-    positions = read.positive("max_position_embeddings")
     read.ignore("activation_dropout", "layerdrop")
     read.ignore("layer_norm_eps")  # no norm of the family takes it
     mlp = MLP(read.positive("intermediate_size"), read.choice("hidden_act", ACTIVATIONS, "gelu"))
-    config = DecoderConfig(
-        layers=(Layer(Attention(heads, heads, head_dim, head_dim**-0.5), mlp),) * read.count("num_hidden_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=positions,
-        longest_context=positions,
-        norm=layer_norm(1e-5),
-        tied_head=read.flag("tie_word_embeddings"),
-        extras=(LearnedPositions(positions),),
-    )
-    return replace(config, embedding_multiplier=hidden**0.5) if read.flag("scale_embedding") else config
+    layers = [Layer(read_heads(read), mlp)] * read.count("num_hidden_layers")
+    config = read_decoder(read, layers, layer_norm(1e-5))
+    scale = config.hidden_size**0.5 if read.flag("scale_embedding") else 1.0
+    return replace(config, extras=(LearnedPositions(config.max_positions),), embedding_multiplier=scale)
 
 
 BIOGPT = Architecture(

@@ -1,33 +1,31 @@
 """BLOOM: ALiBi, a norm after the embedding, QKV fused head by head."""
 
+from dataclasses import replace
+
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Alibi, Attention
+from edgegen_export.architecture.components.attention import Alibi
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import alibi_slopes, layer_norm
 from edgegen_export.reading.tensor_names import fused_qkv, named
 
 
 def read_bloom(read: ConfigReader) -> DecoderConfig:
     """``BloomConfig``. Its GELU is the tanh approximation."""
-    hidden, heads, layers = read.positive("n_embed"), read.count("num_attention_heads"), read.count("n_layer")
-    head_dim = read.head_dim(heads, None, hidden, "n_embed", "num_attention_heads")
-    context = read.positive("seq_length")
+    attention = read_heads(read, hidden_key="n_embed")
     # Settings of training.
     read.ignore(
         "slow_but_exact", "skip_bias_add", "skip_bias_add_qkv", "attention_softmax_in_fp32", "bias_dropout_fusion"
     )
     read.ignore("masked_softmax_fusion", "offset_alibi", "unk_token_id", "n_inner")
-    attention = Attention(heads, heads, head_dim, head_dim**-0.5, alibi=Alibi(alibi_slopes(heads)))
-    return DecoderConfig(
-        layers=(Layer(attention, MLP(4 * hidden, "gelu_tanh")),) * layers,
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=context,
+    attention = replace(attention, alibi=Alibi(alibi_slopes(attention.heads)))
+    layers = [Layer(attention, MLP(4 * read.positive("n_embed"), "gelu_tanh"))] * read.count("n_layer")
+    norm = layer_norm(read.number("layer_norm_epsilon", least=0))
+    return replace(
+        read_decoder(read, layers, norm, hidden_key="n_embed", positions_key="seq_length"),
         longest_context=LONGEST_CONTEXT,
-        norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
         block="normed_residual" if read.flag("apply_residual_connection_post_layernorm") else "sequential",
         embedding_norm=True,
     )

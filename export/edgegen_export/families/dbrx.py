@@ -1,16 +1,17 @@
 """DBRX: LayerNorm without a bias, clamped q, k and v, and experts that are stored one below the other."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, ExpertStack
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.experts import with_experts
-from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.rope import read_rope
 
 _ATTENTION = {"kv_n_heads": 1, "clip_qkv": None}
 _EXPERTS = {"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1, "moe_normalize_expert_weights": 1.0}
@@ -18,32 +19,23 @@ _EXPERTS = {"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1, "moe_
 
 def read_dbrx(read: ConfigReader) -> DecoderConfig:
     """``DbrxConfig``."""
-    hidden, heads = read.positive("d_model"), read.count("n_heads")
-    head_dim = read.head_dim(heads, None, hidden, "d_model", "n_heads")
-    positions = read.positive("max_seq_len")
+    plain = read_heads(read, hidden_key="d_model", heads_key="n_heads")
+    heads, positions = plain.heads, read.positive("max_seq_len")
     own = _part(read, "attn_config", _ATTENTION)
     theta = own.optional("rope_theta", float)
-    rope = read_rope(read.with_defaults({"rope_theta": 10000.0 if theta is None else theta}), head_dim, positions)
+    rope = read_rope(read.with_defaults({"rope_theta": 10000.0 if theta is None else theta}), plain.head_dim, positions)
     own.agree("rope_theta", rope.theta, "rope_parameters.rope_theta")
     kv_heads = own.kv_heads(heads, "n_heads", "kv_n_heads")
     read.agree("num_key_value_heads", kv_heads, "attn_config.kv_n_heads")
-    default_context, longest_context = contexts(rope, positions)
     experts = _part(read, "ffn_config", _EXPERTS)
     experts.ignore("hidden_size", "moe_jitter_eps", "moe_loss_weight")
     experts.refuse("ffn_act_fn", ({"name": "silu"},), "experts are supported with silu only")
     experts.refuse("moe_normalize_expert_weights", (1.0,), "the weights of experts add up to one, or are as they are")
     read.ignore("emb_pdrop", "output_router_logits")
-    attention = Attention(heads, kv_heads, head_dim, head_dim**-0.5, rope=rope, clip=own.limit("clip_qkv"))
-    config = DecoderConfig(
-        layers=(Layer(attention, MLP(experts.positive("ffn_hidden_size"), "silu", gated=True)),)
-        * read.count("n_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=Norm("layer", 1e-5),
-        tied_head=read.flag("tie_word_embeddings"),
-    )
+    attention = replace(plain, kv_heads=kv_heads, rope=rope, clip=own.limit("clip_qkv"))
+    layer = Layer(attention, MLP(experts.positive("ffn_hidden_size"), "silu", gated=True))
+    layers, norm = [layer] * read.count("n_layers"), Norm("layer", 1e-5)
+    config = read_decoder(read, layers, norm, rope, hidden_key="d_model", positions_key="max_seq_len")
     normalized = experts.has("moe_normalize_expert_weights")
     return with_experts(experts, config, "moe_num_experts", normalized=normalized, per_token_key="moe_top_k")
 

@@ -7,7 +7,7 @@ Falcon-H1: Llama with a Mamba-2 mixer beside the attention of every layer, and m
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Alibi, Attention
+from edgegen_export.architecture.components.attention import Alibi
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import Block, DecoderConfig, Layer, Multiplier
@@ -15,41 +15,31 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.bamba import BAMBA_TENSORS
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.mamba2 import read_mixer
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS, alibi_slopes, layer_norm
-from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.rope import read_rope
 from edgegen_export.reading.tensor_names import fused_qkv, named
 
 
 def read_falcon(read: ConfigReader) -> DecoderConfig:
     """``FalconConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
-    positions = read.positive("max_position_embeddings")
+    attention = read_heads(read, kv_key="num_kv_heads")
     new, multi_query = read.flag("new_decoder_architecture"), read.flag("multi_query")
-    shared = read.kv_heads(heads, "num_attention_heads", "num_kv_heads")
-    alibi = read.flag("alibi")
-    rope = read_rope(read, head_dim, positions)
-    default_context, longest_context = contexts(None if alibi else rope, positions)
+    rope = read_rope(read, attention.head_dim, read.positive("max_position_embeddings"))
     read.ignore("bias")
     read.refuse(
         "apply_residual_connection_post_layernorm", (False,), "residuals taken after the norm are not supported"
     )
-    kv_heads = shared if new else 1 if multi_query else heads
-    attention = Attention(heads, kv_heads, head_dim, head_dim**-0.5, rope=rope)
-    if alibi:  # the model's own code rounds slope · position to bfloat16, and scales it with the scores
-        rounded = Alibi(alibi_slopes(heads, bfloat16=True), head_dim**-0.5, bfloat16=True)
+    heads = attention.heads
+    attention = replace(attention, rope=rope, kv_heads=attention.kv_heads if new else 1 if multi_query else heads)
+    if read.flag("alibi"):  # the model's own code rounds slope · position to bfloat16, and scales it with the scores
+        rounded = Alibi(alibi_slopes(heads, bfloat16=True), attention.scale, bfloat16=True)
         attention = replace(attention, rope=None, alibi=rounded)
-    mlp = MLP(read.positive("ffn_hidden_size", 4 * hidden), read.choice("activation", ACTIVATIONS, "gelu"))
-    return DecoderConfig(
-        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-        block=_block(read, new),
-    )
+    inner = read.positive("ffn_hidden_size", 4 * read.positive("hidden_size"))
+    layers = [Layer(attention, MLP(inner, read.choice("activation", ACTIVATIONS, "gelu")))]
+    norm = layer_norm(read.number("layer_norm_epsilon", least=0))
+    config = read_decoder(read, layers * read.count("num_hidden_layers"), norm, attention.rope)
+    return replace(config, block=_block(read, new))
 
 
 def _block(read: ConfigReader, new: bool) -> Block:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.altup import AltUp
-from edgegen_export.architecture.components.attention import Attention, QKNorm
+from edgegen_export.architecture.components.attention import QKNorm
 from edgegen_export.architecture.components.laurel import Laurel
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
@@ -24,9 +24,10 @@ from edgegen_export.families.gemma import (
     SIGHT_AND_HEARING,
     read_beside_sight_and_hearing,
 )
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, rotating, sliding
 from edgegen_export.reading.parts import ACTIVATIONS
-from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.rope import read_rope
 from edgegen_export.reading.tensor_names import PER_LAYER_TENSORS, QK_NORM
 
 _SPARSE_LAYERS = 10
@@ -35,18 +36,15 @@ _SPARSE_LAYERS = 10
 
 def read_gemma3n(read: ConfigReader) -> DecoderConfig:
     """``Gemma3nTextConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
-    kv_heads = read.kv_heads(heads, "num_attention_heads", "num_key_value_heads")
+    hidden, plain = read.positive("hidden_size"), read_heads(read, size_key="head_dim", kv_key="num_key_value_heads")
     positions, count = read.positive("max_position_embeddings"), read.count("num_hidden_layers")
     windowed = read_window_pattern(read, count, period=5)
-    sources = read_sources(read, windowed, [(head_dim, kv_heads)] * count)
+    sources = read_sources(read, windowed, [(plain.head_dim, plain.kv_heads)] * count)
     widths = read.sizes("intermediate_size", count)
-    rope = read_rope(read, head_dim, positions)
-    default_context, longest_context = contexts(rope, positions)
+    rope = read_rope(read, plain.head_dim, positions)
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
     qk_norm = QKNorm(norm, over="head")
-    attention = Attention(heads, kv_heads, head_dim, 1.0, rope=rope, qk_norm=qk_norm, value_norm=norm)
+    attention = replace(plain, scale=1.0, rope=rope, qk_norm=qk_norm, value_norm=norm)
     activation = read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh")
     read.ignore("attention_bias")  # the checkpoint's tensors show it
     read.ignore("altup_lr_multiplier", "query_pre_attn_scalar")  # in published files; no code of the model reads them
@@ -57,19 +55,13 @@ def read_gemma3n(read: ConfigReader) -> DecoderConfig:
         Layer(replace(attention, source=source), MLP(width, activation, gated=True, cutoff=cutoff), extras=extras)
         for width, source, cutoff in zip(widths, sources, _cutoffs(read, count), strict=True)
     )
-    config = DecoderConfig(
-        layers=layers,
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=norm,
-        tied_head=read.flag("tie_word_embeddings"),
+    config = replace(
+        read_decoder(read, layers, norm, rope),
         block="sandwich_with_laurel",
         logit_softcap=read.limit("final_logit_softcapping"),
         embedding_multiplier=hidden**0.5,
     )
-    local = read_rope(read, head_dim, positions, theta_key="rope_local_base_freq", layer_type="sliding_attention")
+    local = read_rope(read, plain.head_dim, positions, theta_key="rope_local_base_freq", layer_type="sliding_attention")
     return sliding(rotating(config, local, windowed), read_window(read), windowed)
 
 

@@ -23,29 +23,26 @@ from edgegen_export.families.gemma import (
     SIGHT_AND_HEARING,
     read_beside_sight_and_hearing,
 )
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.experts import limit_apart, read_counts
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, sliding
 from edgegen_export.reading.parts import ACTIVATIONS
-from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.rope import read_rope
 from edgegen_export.reading.tensor_names import PER_LAYER_TENSORS, QK_NORM
 
 
 def read_gemma4(read: ConfigReader) -> DecoderConfig:
     """``Gemma4TextConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
-    kv_heads = read.kv_heads(heads, "num_attention_heads", "num_key_value_heads")
+    hidden, plain = read.positive("hidden_size"), read_heads(read, size_key="head_dim", kv_key="num_key_value_heads")
     positions, count = read.positive("max_position_embeddings"), read.count("num_hidden_layers")
     windowed = [*read_window_pattern(read, count, period=6)]
     windowed[-1] = False  # as the config class corrects it
     keys_as_values = read.flag("attention_k_eq_v")
-    sizes = _sizes_of_full_layers(read, windowed, heads, (head_dim, kv_heads), keys_as_values)
-
+    sizes = _sizes_of_full_layers(read, windowed, plain, keys_as_values)
     sources = read_sources(read, windowed, sizes)
     inner = read.positive("intermediate_size")
     wider = 2 * inner if read.flag("use_double_wide_mlp") else None
-    local = read_rope(read, head_dim, positions, layer_type="sliding_attention")
-    default_context, longest_context = contexts(None, positions)
+    local = read_rope(read, plain.head_dim, positions, layer_type="sliding_attention")
     norm = Norm("rms", read.number("rms_norm_eps", least=0))
     activation, vocabulary = (
         read.choice("hidden_activation", ACTIVATIONS, "gelu_pytorch_tanh"),
@@ -57,11 +54,11 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
     extras = (*_per_layer(read, hidden, vocabulary, activation), LayerScale())
     layers: list[Layer] = []
     for has_window, (size, groups), source in zip(windowed, sizes, sources, strict=True):
-        attention = Attention(
-            heads,
-            groups,
-            size,
-            1.0,
+        attention = replace(
+            plain,
+            kv_heads=groups,
+            head_dim=size,
+            scale=1.0,
             rope=local if has_window else read_rope(read, size, positions, proportional=True),
             source=source,
             value_is_key=keys_as_values and not has_window and source is None,
@@ -73,14 +70,8 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
     read.ignore("attention_bias")  # the checkpoint's tensors show it
     read.refuse("use_bidirectional_attention", ("vision",), "attention to later positions is not causal")
     read.ignore("use_bidirectional_attention")
-    config = DecoderConfig(
-        layers=tuple(layers),
-        hidden_size=hidden,
-        vocab_size=vocabulary,
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=norm,
-        tied_head=read.flag("tie_word_embeddings"),
+    config = replace(
+        read_decoder(read, layers, norm),
         block="sandwich",
         logit_softcap=read.limit("final_logit_softcapping"),
         embedding_multiplier=hidden**0.5,
@@ -90,10 +81,11 @@ def read_gemma4(read: ConfigReader) -> DecoderConfig:
 
 
 def _sizes_of_full_layers(
-    read: ConfigReader, windowed: list[bool], heads: int, plain: tuple[int, int], keys_as_values: bool
+    read: ConfigReader, windowed: list[bool], common: Attention, keys_as_values: bool
 ) -> list[tuple[int, int]]:
     """(head size, key heads) of each layer: by ``per_layer_config``, which newer files have, or by
     ``global_head_dim`` and, where keys are values too, ``num_global_key_value_heads``."""
+    heads, plain = common.heads, (common.head_dim, common.kv_heads)
     listed = read.has("per_layer_config")  # empty where all layers are alike
     by_layer = read.inner("per_layer_config")
     global_size = read.positive("global_head_dim", 512)

@@ -5,40 +5,35 @@ attention, matrices stored as [out, in]."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, TensorLayout, transposed
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
 from edgegen_export.reading.tensor_names import fused_qkv, named
 
 
 def read_gpt2(read: ConfigReader) -> DecoderConfig:
     """``GPT2Config``."""
-    hidden, heads, layers = read.positive("n_embd"), read.count("n_head"), read.count("n_layer")
-    head_dim = read.head_dim(heads, None, hidden, "n_embd", "n_head")
-    scale = head_dim**-0.5 if read.flag("scale_attn_weights", True) else 1.0
+    attention = read_heads(read, hidden_key="n_embd", heads_key="n_head")
+    scale = attention.scale if read.flag("scale_attn_weights", True) else 1.0
     by_layer = read.flag("scale_attn_by_inverse_layer_idx")
-    positions = read.positive("n_positions")
     # This one changes the order of scaling in float32, which matters for rounding only.
     read.ignore("reorder_and_upcast_attn", "n_ctx")
     read.ignore("n_special", "predict_special_tokens", "line_by_line")  # of older writers
     read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
     activation = read.choice("activation_function", ACTIVATIONS, "gelu_new")
-    mlp = MLP(read.positive("n_inner", 4 * hidden), activation)
-    return DecoderConfig(
-        layers=tuple(
-            Layer(Attention(heads, heads, head_dim, scale / (i + 1) if by_layer else scale), mlp) for i in range(layers)
-        ),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=positions,
-        longest_context=positions,
-        norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
+    mlp = MLP(read.positive("n_inner", 4 * read.positive("n_embd")), activation)
+    scales = [scale / (i + 1) if by_layer else scale for i in range(read.count("n_layer"))]
+    layers = [Layer(replace(attention, scale=own), mlp) for own in scales]
+    norm = layer_norm(read.number("layer_norm_epsilon", least=0))
+    config = read_decoder(read, layers, norm, hidden_key="n_embd", positions_key="n_positions")
+    return replace(
+        config,
         tied_head=read.flag("tie_word_embeddings", True),
-        extras=(LearnedPositions(positions),),
+        extras=(LearnedPositions(config.max_positions),),
     )
 
 

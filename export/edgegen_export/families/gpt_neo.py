@@ -1,14 +1,15 @@
 """GPT-Neo: GPT-2 without attention scaling, sliding window attention on every other layer, separate projections."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.layer_types import read_window, sliding
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
 from edgegen_export.reading.tensor_names import named, named_parts
@@ -16,23 +17,15 @@ from edgegen_export.reading.tensor_names import named, named_parts
 
 def read_gpt_neo(read: ConfigReader) -> DecoderConfig:
     """``GPTNeoConfig``."""
-    hidden, heads, layers = read.positive("hidden_size"), read.count("num_heads"), read.count("num_layers")
-    positions = read.positive("max_position_embeddings")
+    layers = read.count("num_layers")
     read.ignore("resid_dropout", "embed_dropout")
     read.ignore(*(f"summary_{k}" for k in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
-    attention = Attention(heads, heads, read.head_dim(heads, None, hidden, "hidden_size", "num_heads"), scale=1.0)
+    attention = replace(read_heads(read, heads_key="num_heads"), scale=1.0)
     activation = read.choice("activation_function", ACTIVATIONS, "gelu_new")
-    mlp = MLP(read.positive("intermediate_size", 4 * hidden), activation)
-    config = DecoderConfig(
-        layers=(Layer(attention, mlp),) * layers,
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=positions,
-        longest_context=positions,
-        norm=layer_norm(read.number("layer_norm_epsilon", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-        extras=(LearnedPositions(positions),),
-    )
+    mlp = MLP(read.positive("intermediate_size", 4 * read.positive("hidden_size")), activation)
+    norm = layer_norm(read.number("layer_norm_epsilon", least=0))
+    config = read_decoder(read, [Layer(attention, mlp)] * layers, norm)
+    config = replace(config, extras=(LearnedPositions(config.max_positions),))
     return sliding(config, read_window(read, "window_size"), _local_layers(read, layers))
 
 

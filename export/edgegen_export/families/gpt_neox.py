@@ -4,12 +4,12 @@ one is sequential and has no biases but one after the last attention."""
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
-from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.rope import read_rope
 from edgegen_export.reading.tensor_names import fused_qkv, named
 
 
@@ -31,22 +31,13 @@ def read_gpt_neox_japanese(read: ConfigReader) -> DecoderConfig:
 
 def _read_decoder(read: ConfigReader, width: int) -> DecoderConfig:
     """Read the keys that both configs share; ``width``: of the MLP."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
-    positions = read.positive("max_position_embeddings")
-    rope = read_rope(read, head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct", partial=True)
-    default_context, longest_context = contexts(rope, positions)
-    attention = Attention(heads, heads, head_dim, head_dim**-0.5, rope=rope)
-    mlp = MLP(width, read.choice("hidden_act", ACTIVATIONS, "gelu"))
-    return DecoderConfig(
-        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=layer_norm(read.number("layer_norm_eps", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
+    attention, positions = read_heads(read), read.positive("max_position_embeddings")
+    rope = read_rope(
+        read, attention.head_dim, positions, theta_key="rotary_emb_base", partial_key="rotary_pct", partial=True
     )
+    mlp = MLP(width, read.choice("hidden_act", ACTIVATIONS, "gelu"))
+    layers = [Layer(replace(attention, rope=rope), mlp)] * read.count("num_hidden_layers")
+    return read_decoder(read, layers, layer_norm(read.number("layer_norm_eps", least=0)), rope)
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

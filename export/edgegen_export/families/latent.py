@@ -16,9 +16,10 @@ from edgegen_export.architecture.rope import Rope
 from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.llama import DENSE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS
 from edgegen_export.families.qwen import qwen_mlp_tensors
+from edgegen_export.reading.decoder import read_decoder
 from edgegen_export.reading.experts import by_layer, stacked_expert_tensors
 from edgegen_export.reading.parts import ACTIVATIONS
-from edgegen_export.reading.rope import contexts, read_rope, rope_key
+from edgegen_export.reading.rope import read_rope, rope_key
 from edgegen_export.reading.tensor_names import fused, joined, named
 
 LATENT_DEFAULTS: Mapping[str, Any] = {
@@ -42,8 +43,7 @@ def read_latent(
     """A Llama with latent attention. ``interleaved``: whether adjacent channels are rotated in pairs; ``value``: the
     size of values where the file does not say it; ``whole``: of how many channels the file says the rotated share, of
     those that all heads share without it; ``rotates``: whether any is."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    positions = read.positive("max_position_embeddings")
+    heads, positions = read.count("num_attention_heads"), read.positive("max_position_embeddings")
     rank, rotated = read.positive("kv_lora_rank"), read.positive("qk_rope_head_dim")
     unrotated, value = read.positive("qk_nope_head_dim"), read.positive("v_head_dim", value)
     query_rank = read.positive("q_lora_rank") if read.has("q_lora_rank") else read.optional("q_lora_rank", int)
@@ -61,19 +61,11 @@ def read_latent(
     if rotates:
         rope = _read_rope(read, rotated, whole or rotated, positions, interleaved=interleaved)
         scale *= _sharpening(read) ** 2
-    default_context, longest_context = contexts(rope, positions)
     sizes = Latent(rank, unrotated, value, query_rank, Norm("rms", 1e-6))
     attention = LatentAttention(heads, 1, rotated + rank, scale, rope=rope, sizes=sizes)
     mlp = MLP(read.positive("intermediate_size"), read.choice("hidden_act", ACTIVATIONS, "silu"), gated=True)
-    return DecoderConfig(
-        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=Norm("rms", read.number("rms_norm_eps", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-    )
+    layers = [Layer(attention, mlp)] * read.count("num_hidden_layers")
+    return read_decoder(read, layers, Norm("rms", read.number("rms_norm_eps", least=0)), rope)
 
 
 def _read_rope(read: ConfigReader, rotated: int, size: int, positions: int, *, interleaved: bool) -> Rope:

@@ -1,16 +1,17 @@
 """Llama: RMSNorm, RoPE, GQA and a gated MLP; many families are variants of it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP, Activation
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS
-from edgegen_export.reading.rope import YARN, contexts, read_rope
+from edgegen_export.reading.rope import YARN, read_rope
 from edgegen_export.reading.tensor_names import GATED, named_parts
 
 LLAMA_DEFAULTS: Mapping[str, Any] = {
@@ -53,30 +54,24 @@ def read_llama(
 ) -> DecoderConfig:
     """``LlamaConfig`` and configs like it. ``norm``: a norm to use instead of RMSNorm; ``partial``,
     ``proportional``, ``yarn``: as in :func:`read_rope`; ``inner_key``: the key of the MLP's width."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
-    positions = read.positive("max_position_embeddings")
+    attention = read_heads(read, size_key="head_dim", kv_key="num_key_value_heads")
     rope = read_rope(
-        read, head_dim, positions, interleaved=interleaved, partial=partial, proportional=proportional, yarn=yarn
+        read,
+        attention.head_dim,
+        read.positive("max_position_embeddings"),
+        interleaved=interleaved,
+        partial=partial,
+        proportional=proportional,
+        yarn=yarn,
     )
-    default_context, longest_context = contexts(rope, positions)
     # The checkpoint's tensors show whether a bias exists.
     read.ignore("attention_bias", "mlp_bias")
     # SmolLM 2's trainer wrote these.
     read.ignore("is_llama_config")
     read.refuse("rope_interleaved", (False,), "adjacent pairs are rotated in other families only")
-    kv_heads = read.kv_heads(heads, "num_attention_heads", "num_key_value_heads")
-    inner, activation = read.positive(inner_key), read.choice(activation_key, activations, "silu")
-    layer = Layer(Attention(heads, kv_heads, head_dim, head_dim**-0.5, rope=rope), MLP(inner, activation, gated=True))
-    return DecoderConfig(
-        layers=(layer,) * read.count("num_hidden_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=norm or Norm("rms", read.number("rms_norm_eps", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-    )
+    mlp = MLP(read.positive(inner_key), read.choice(activation_key, activations, "silu"), gated=True)
+    layers = [Layer(replace(attention, rope=rope), mlp)] * read.count("num_hidden_layers")
+    return read_decoder(read, layers, norm or Norm("rms", read.number("rms_norm_eps", least=0)), rope)
 
 
 LLAMA = Architecture(

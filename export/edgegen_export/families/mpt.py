@@ -1,22 +1,23 @@
 """MPT: ALiBi, LayerNorm without a bias, one GELU MLP, QKV fused one after the other, no biases, tied head."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import Alibi, Attention
+from edgegen_export.architecture.components.attention import Alibi
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.bloom import LONGEST_CONTEXT
+from edgegen_export.reading.decoder import read_decoder, read_heads
 
 
 def read_mpt(read: ConfigReader) -> DecoderConfig:
     """``MptConfig``."""
-    hidden, heads, layers = read.positive("d_model"), read.count("n_heads"), read.count("n_layers")
-    head_dim = read.head_dim(heads, None, hidden, "d_model", "n_heads")
-    context = read.positive("max_seq_len")
+    attention = read_heads(read, hidden_key="d_model", heads_key="n_heads")
     read.refuse("expansion_ratio", (4,), "the MLP is four times as wide as the model in this family")
     read.refuse("no_bias", (True,), "no module has a bias in this family")
     read.refuse("logit_scale", (), "logits with a scale are not supported in this family")
@@ -32,17 +33,12 @@ def read_mpt(read: ConfigReader) -> DecoderConfig:
         own.refuse("prefix_lm", (False,), "attention to the prompt that is not causal is not supported")
         own.refuse("qk_ln", (False,), "norms of q and k are not part of this family")
         own.ignore("attn_impl", "attn_uses_sequence_id", "tie_word_embeddings")
-    alibi = Alibi(slopes(heads, most))
-    attention = Attention(heads, heads, head_dim, scale or head_dim**-0.5, alibi=alibi, clip=clip)
-    return DecoderConfig(
-        layers=(Layer(attention, MLP(4 * hidden, "gelu")),) * layers,
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=context,
-        longest_context=LONGEST_CONTEXT,
-        norm=Norm("layer", read.number("layer_norm_epsilon", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-    )
+    alibi = Alibi(slopes(attention.heads, most))
+    attention = replace(attention, scale=scale or attention.scale, alibi=alibi, clip=clip)
+    layers = [Layer(attention, MLP(4 * read.positive("d_model"), "gelu"))] * read.count("n_layers")
+    norm = Norm("layer", read.number("layer_norm_epsilon", least=0))
+    config = read_decoder(read, layers, norm, hidden_key="d_model", positions_key="max_seq_len")
+    return replace(config, longest_context=LONGEST_CONTEXT)
 
 
 def slopes(heads: int, most: float) -> tuple[float, ...]:

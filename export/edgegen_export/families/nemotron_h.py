@@ -4,10 +4,10 @@ experts, one of them.
 transformers 5 holds time steps of prompts, not of single tokens, above ``time_step_min``; training and this do not.
 """
 
+from dataclasses import replace
 from typing import cast
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.experts import Experts, Routing
 from edgegen_export.architecture.components.mamba2 import Mamba2
 from edgegen_export.architecture.components.mlp import MLP, Activation
@@ -17,6 +17,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.draft_head import DraftHead
 from edgegen_export.architecture.tensor_layouts import Scattered
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.experts import by_layer, limit_apart, read_counts, read_groups
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.tensor_names import named, named_parts
@@ -34,36 +35,24 @@ _KINDS = {
 
 def read_nemotron_h(read: ConfigReader) -> DecoderConfig:
     """``NemotronHConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, read.optional("head_dim", int), hidden, "hidden_size", "num_attention_heads")
-    kv_heads = read.kv_heads(heads, "num_attention_heads", "num_key_value_heads")
+    attention = read_heads(read, size_key="head_dim", kv_key="num_key_value_heads")
     activation, found = read.choice("mlp_hidden_act", ACTIVATIONS, "relu2"), _layer_kinds(read)
     kinds = {
         "mixer": Layer(mixer=_mixer(read)),
-        "attention": Layer(Attention(heads, kv_heads, head_dim, head_dim**-0.5)),
+        "attention": Layer(attention),
         "mlp": Layer(mlp=MLP(read.positive("intermediate_size"), activation)),
         "experts": Layer(mlp=_experts(read, activation, found.count("experts"))),
     }
-    layers = tuple(kinds[kind] for kind in found)
     if "attention" not in found:
         read.problem("layers_block_type: at least one layer must have attention")
-    positions = read.positive("max_position_embeddings")
     read.refuse("sliding_window", (), "windows are not supported")
     read.ignore("num_logits_to_keep")
     read.ignore("attention_bias", "mlp_bias", "use_bias", "use_conv_bias", "mamba_proj_bias")  # the tensors show them
     read.ignore("chunk_size", "expand", "use_mamba_kernels", "mamba_ssm_cache_dtype")
     read.ignore("residual_in_fp32", "rescale_prenorm_residual", "hidden_dropout")
     read.ignore("norm_eps", "rms_norm_eps", "num_query_groups")  # other names of sizes, not read
-    return DecoderConfig(
-        layers=layers,
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=positions,
-        longest_context=positions,
-        norm=Norm("rms", read.number("layer_norm_epsilon", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-        block="single",
-    )
+    norm = Norm("rms", read.number("layer_norm_epsilon", least=0))
+    return replace(read_decoder(read, [kinds[kind] for kind in found], norm), block="single")
 
 
 def _layer_kinds(read: ConfigReader) -> tuple[str, ...]:

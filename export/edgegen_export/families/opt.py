@@ -1,39 +1,33 @@
 """OPT: learned positions with an offset of two, separate projections; the 350m model has post-norm layers and a smaller
 embedding size."""
 
+from dataclasses import replace
+
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Skipping
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.tensor_names import named, named_parts
 
 
 def read_opt(read: ConfigReader) -> DecoderConfig:
     """``OPTConfig``."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, None, hidden, "hidden_size", "num_attention_heads")
-    positions = read.positive("max_position_embeddings")
     affine = read.flag("layer_norm_elementwise_affine")
     before = read.flag("do_layer_norm_before")
     read.ignore("dropout", "activation_dropout", "layerdrop", "init_std", "enable_bias")
-    attention = Attention(heads, heads, head_dim, head_dim**-0.5)
     mlp = MLP(read.positive("ffn_dim"), read.choice("activation_function", ACTIVATIONS, "relu"))
-    return DecoderConfig(
-        layers=(Layer(attention, mlp),) * read.count("num_hidden_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=positions,
-        longest_context=positions,
-        norm=Norm("layer", 1e-5, weight=affine, bias=affine),
-        tied_head=read.flag("tie_word_embeddings"),
+    layers = [Layer(read_heads(read), mlp)] * read.count("num_hidden_layers")
+    config = read_decoder(read, layers, Norm("layer", 1e-5, weight=affine, bias=affine))
+    return replace(
+        config,
         block="sequential" if before else "norm_after_sum",
-        extras=(LearnedPositions(positions),),
-        embedding_size=read.positive("word_embed_proj_dim", hidden),
+        extras=(LearnedPositions(config.max_positions),),
+        embedding_size=read.positive("word_embed_proj_dim", config.hidden_size),
         final_norm=before and not read.flag("_remove_final_layer_norm"),
     )
 

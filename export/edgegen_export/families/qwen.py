@@ -10,13 +10,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.rope import Rope
 from edgegen_export.families.llama import BESIDE_MLP, DENSE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.experts import by_layer, expert_tensors, read_sparse_layers, with_experts, without_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 from edgegen_export.reading.parts import with_qk_norm
@@ -69,9 +69,7 @@ QWEN3 = Architecture(
 def read_qwen(read: ConfigReader) -> DecoderConfig:
     """``QWenConfig``. Beyond ``seq_length`` its code scales queries and rotations by the length of the text, for which
     a KV cache would have to be computed again: the context ends there."""
-    hidden, heads = read.positive("hidden_size"), read.count("num_attention_heads")
-    head_dim = read.head_dim(heads, read.optional("kv_channels", int), hidden, "hidden_size", "num_attention_heads")
-    context = read.positive("seq_length")
+    attention = read_heads(read, size_key="kv_channels")
     read.ignore("max_position_embeddings", "use_dynamic_ntk", "use_logn_attn")  # of what is beyond it
     read.refuse("rotary_pct", (1.0,), "the whole head rotates in this family")
     read.refuse("no_bias", (True,), "only queries, keys and values have biases in this family")
@@ -82,17 +80,10 @@ def read_qwen(read: ConfigReader) -> DecoderConfig:
     width = read.positive("intermediate_size")
     if width % 2 and read.sound("intermediate_size"):
         read.problem(f"intermediate_size = {width}: an even number expected, of the gate and of what it gates")
-    rope = Rope(read.above_zero("rotary_emb_base"), head_dim)
-    attention = Attention(heads, heads, head_dim, head_dim**-0.5, rope=rope)
-    return DecoderConfig(
-        layers=(Layer(attention, MLP(max(1, width // 2), "silu", gated=True)),) * read.count("num_hidden_layers"),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=context,
-        longest_context=context,
-        norm=Norm("rms", read.number("layer_norm_epsilon", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-    )
+    attention = replace(attention, rope=Rope(read.above_zero("rotary_emb_base"), attention.head_dim))
+    layers = [Layer(attention, MLP(max(1, width // 2), "silu", gated=True))] * read.count("num_hidden_layers")
+    norm = Norm("rms", read.number("layer_norm_epsilon", least=0))
+    return read_decoder(read, layers, norm, attention.rope, positions_key="seq_length")
 
 
 QWEN = Architecture(

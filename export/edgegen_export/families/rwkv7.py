@@ -10,6 +10,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import WithAxes
 from edgegen_export.families.mamba2 import ANY_LENGTH
+from edgegen_export.reading.decoder import read_decoder
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.tensor_names import named, named_parts
 
@@ -29,16 +30,9 @@ def read_rwkv7(read: ConfigReader) -> DecoderConfig:
     mlp = ChannelMix(_width(read, hidden), activation)
     read.ignore("attn_mode", "fuse_norm", "fuse_cross_entropy", "fuse_linear_cross_entropy", "use_l2warp")
     layer = Layer(mixer=mixer, mlp=mlp)
-    return DecoderConfig(
-        layers=(replace(layer, mixer=replace(mixer, first=True)), *[layer] * (count - 1)),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=read.positive("max_position_embeddings"),
-        longest_context=ANY_LENGTH,
-        norm=Norm("layer", eps, bias=read.flag("norm_bias", True)),
-        tied_head=read.flag("tie_word_embeddings"),
-        embedding_norm=read.flag("norm_first", True),
-    )
+    layers = replace(layer, mixer=replace(mixer, first=True)), *[layer] * (count - 1)
+    config = read_decoder(read, layers, Norm("layer", eps, bias=read.flag("norm_bias", True)))
+    return replace(config, longest_context=ANY_LENGTH, embedding_norm=read.flag("norm_first", True))
 
 
 def _heads(read: ConfigReader, hidden: int) -> tuple[int, int]:

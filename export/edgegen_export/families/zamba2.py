@@ -17,9 +17,10 @@ from edgegen_export.architecture.components.shared_block import (
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.mamba2 import mixer_tensors, sound_mixer
+from edgegen_export.reading.decoder import read_decoder
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.passes import of_layer
-from edgegen_export.reading.rope import contexts, read_rope
+from edgegen_export.reading.rope import read_rope
 from edgegen_export.reading.tensor_names import joined, named
 
 _KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
@@ -30,7 +31,6 @@ _HYBRID = [*range(6, 43, 6), 47, 51]
 def read_zamba2(read: ConfigReader) -> DecoderConfig:
     """``Zamba2Config``."""
     hidden, count = read.positive("hidden_size"), read.count("num_hidden_layers")
-    positions = read.positive("max_position_embeddings")
     kinds = read.per_layer("layers_block_type", _KINDS, count) or [i in _HYBRID for i in range(count)]
     hybrid = [i for i, it in enumerate(kinds) if it]
     read.agree("hybrid_layer_ids", hybrid, "layers_block_type")
@@ -41,9 +41,8 @@ def read_zamba2(read: ConfigReader) -> DecoderConfig:
     size = read.head_dim(heads, None, 2 * hidden, "hidden_size", "num_attention_heads")
     read.refuse("num_key_value_heads", (heads,), "every query head has keys and values of its own")
     read.agree("attention_head_dim", size, "2 hidden_size / num_attention_heads")
-    rope = read_rope(read, size, positions)
+    rope = read_rope(read, size, read.positive("max_position_embeddings"))
     rope = rope if read.flag("use_mem_rope") else None
-    default_context, longest_context = contexts(rope, positions) if rope else (positions, positions)
     activation = read.choice("hidden_act", ACTIVATIONS, "gelu")
     mamba = Layer(mixer=_mixer(read, hidden))
     use = SharedUse(
@@ -65,16 +64,8 @@ def read_zamba2(read: ConfigReader) -> DecoderConfig:
     read.ignore("add_bias_linear", "use_conv_bias")  # the checkpoint's tensors show them
     read.ignore("num_logits_to_keep", "use_mamba_kernels", "use_mem_eff_path", "kv_channels", "num_query_groups")
     read.ignore("attention_hidden_size", "mamba_headdim")  # what other keys say
-    return DecoderConfig(
-        layers=tuple(layers),
-        hidden_size=hidden,
-        vocab_size=read.positive("vocab_size"),
-        max_positions=default_context,
-        longest_context=longest_context,
-        norm=Norm("rms", read.number("rms_norm_eps", least=0)),
-        tied_head=read.flag("tie_word_embeddings"),
-        block="shared_before_mixer",
-    )
+    config = read_decoder(read, layers, Norm("rms", read.number("rms_norm_eps", least=0)), rope)
+    return replace(config, block="shared_before_mixer")
 
 
 def _mixer(read: ConfigReader, hidden: int) -> Mamba2:
