@@ -41,10 +41,11 @@ class GgufArchitecture:
     """``model_type`` of the original's ``config.json``, and how the rest of it is read.
 
     ``integers`` and ``reals``: metadata keys, without the architecture's prefix, → config keys; all are required.
-    ``modules``: their names without ``.weight`` or ``.bias``, ``{i}`` for the layer, → the original's.
+    ``layer``: modules below ``blk.{i}.``, without ``.weight`` or ``.bias``, → the original's, which begin with
+    ``prefix``; ``top``: those outside of layers. ``{i}`` stands for the layer.
     ``vectors``: metadata keys of a number for each layer → the original's tensor of one number, and its shape.
-    ``joined``: tensors of the original that the file has in parts, which ``modules`` name.
-    ``stacks``: modules of the original, ``{stack}`` in ``modules``, that have the file's layers one after the other, as
+    ``joined``: tensors of the original that the file has in parts, which ``layer`` names.
+    ``stacks``: modules of the original, ``{stack}`` in ``prefix``, that have the file's layers one after the other, as
     many each as its config says under ``num_layers_per_stack``.
     ``variant``: another description, for files that have the tensor named first. ``draft``: the original's
     multi-token prediction head; None where none is known.
@@ -53,8 +54,10 @@ class GgufArchitecture:
     model_type: str
     integers: Mapping[str, str]
     reals: Mapping[str, str]
-    modules: Modules
+    layer: Modules
     rules: tuple[Rule, ...]
+    top: Modules = field(default_factory=lambda: TOP)
+    prefix: str = PREFIX
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
     vectors: Vectors = field(default_factory=dict[str, tuple[str, tuple[int, ...]]])
     joined: tuple[Joined, ...] = ()
@@ -62,11 +65,15 @@ class GgufArchitecture:
     variant: tuple[str, GgufArchitecture] | None = None
     draft: DraftLayer | None = None
 
+    @property
+    def modules(self) -> Modules:
+        """All modules of the file, and the original's."""
+        return {**self.top, **of_layer(self.layer, self.prefix)}
 
-def modules(layer: Modules, top: Modules = TOP, prefix: str = PREFIX) -> Modules:
-    """``top``, and ``layer`` below ``blk.{i}.`` on our side and ``prefix`` on the original's."""
-    inside = {f"blk.{{i}}.{ours}": _below(prefix, theirs) for ours, theirs in layer.items()}
-    return {**top, **inside}
+
+def of_layer(layer: Modules, prefix: str = PREFIX) -> Modules:
+    """``layer`` below ``blk.{i}.`` on our side and ``prefix`` on the original's."""
+    return {f"blk.{{i}}.{ours}": _below(prefix, theirs) for ours, theirs in layer.items()}
 
 
 def _below(prefix: str, theirs: str | Layout) -> str | Layout:

@@ -122,13 +122,30 @@ def bias(key: str, stem: str) -> Rule:
     return lambda read: {key: True} if read.has(f"blk.{{i}}.{stem}.bias") else {}
 
 
-def sliding_layers(period: int, window: int | None = None) -> Rule:
-    """Every ``period``-th layer attends to everything, the others to the last ``window`` tokens."""
+def without_drafts(read: MetadataReader) -> Entries:
+    """The layers that count: the file's last ones may propose further tokens."""
+    return {"num_hidden_layers": max(1, read.layers - read.integer("nextn_predict_layers", 0, least=0))}
+
+
+def sliding_layers(period: int, window: int | None = None, *, before_drafts: bool = False) -> Rule:
+    """Every ``period``-th layer attends to everything, the others to the last ``window`` tokens; ``before_drafts``: of
+    the layers that count."""
 
     def rule(read: MetadataReader) -> Entries:
-        slides = read.flags("attention.sliding_window_pattern", [i % period < period - 1 for i in range(read.layers)])
+        layers = without_drafts(read)["num_hidden_layers"] if before_drafts else read.layers
+        slides = read.flags("attention.sliding_window_pattern", [i % period < period - 1 for i in range(layers)])
         kinds = ["sliding_attention" if layer_slides else "full_attention" for layer_slides in slides]
         return {"sliding_window": read.integer("attention.sliding_window", window), "layer_types": kinds}
+
+    return rule
+
+
+def weighed_by_sigmoids(*said: int) -> Rule:
+    """Experts are weighed by sigmoids, which files say by one of these numbers."""
+
+    def rule(read: MetadataReader) -> Entries:
+        read.refuse("expert_gating_func", said, "experts are weighed by sigmoids only in this architecture")
+        return {}
 
     return rule
 

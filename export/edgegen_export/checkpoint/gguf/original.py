@@ -123,7 +123,8 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
     tensors: dict[str, LazyTensor] = {}
     problems: list[str] = []
     draft = original.draft
-    draft_modules = {**original.architecture.modules, **(draft.modules if draft else {})}
+    plain_modules = original.architecture.modules
+    draft_modules = {**plain_modules, **(draft.modules if draft else {})}
     for name, tensor in gguf.tensors.items():
         if name in ROPE_FACTORS or (name == _HEAD and original.tied):
             continue
@@ -131,7 +132,7 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
         proposes = layer is not None and int(layer[1]) in original.drafts
         if layer is not None and proposes and (draft is None or int(layer[1]) != original.layers):
             continue
-        modules = draft_modules if proposes else original.architecture.modules
+        modules = draft_modules if proposes else plain_modules
         whole = _LAYER.sub("blk.{i}.", name)
         template, _, parameter = whole.rpartition(".")
         if whole in modules:  # some vectors have no name of a parameter

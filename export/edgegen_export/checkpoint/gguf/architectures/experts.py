@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, PREFIX, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, PREFIX, GgufArchitecture, Modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
@@ -73,19 +73,19 @@ SHARED_EXPERT: Modules = {
 QWEN2MOE = replace(
     QWEN2,
     model_type="qwen2_moe",
-    modules=modules({**NORMS, **ATTENTION, **QWEN_EXPERTS, **SHARED_EXPERT}),
+    layer={**NORMS, **ATTENTION, **QWEN_EXPERTS, **SHARED_EXPERT},
     rules=(*QWEN2.rules, *expert_rules(False), shared_width),
 )
 QWEN3MOE = replace(
     QWEN3,
     model_type="qwen3_moe",
-    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS, **GATED_MLP}),
+    layer={**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS, **GATED_MLP},
     rules=(*QWEN3.rules, *expert_rules(True)),
 )
 OLMOE = replace(
     LLAMA,
     model_type="olmoe",
-    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS}),
+    layer={**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS},
     rules=(*QWEN2.rules, expert_counts("num_experts"), softmax, _normalized(False)),
 )
 MIXTRAL_EXPERTS: Modules = {
@@ -97,14 +97,7 @@ MIXTRAL_EXPERTS: Modules = {
 MIXTRAL = replace(
     LLAMA,
     model_type="mixtral",
-    modules=modules(
-        {
-            **NORMS,
-            **ATTENTION,
-            **PAIRED,
-            **MIXTRAL_EXPERTS,
-        }
-    ),
+    layer={**NORMS, **ATTENTION, **PAIRED, **MIXTRAL_EXPERTS},
     rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary, expert_counts("num_local_experts"), softmax),
 )
 
@@ -135,20 +128,18 @@ DBRX = GgufArchitecture(
         "attention.head_count": "n_heads",
     },
     reals={},
-    modules=modules(
-        {
-            "attn_norm": f"{_DBRX}norm_1",
-            "attn_qkv": f"{_DBRX}attn.Wqkv",
-            "attn_output": f"{_DBRX}attn.out_proj",
-            "attn_output_norm": f"{_DBRX}norm_2",
-            "ffn_gate_inp": "ffn.router.layer",
-            "ffn_gate_exps": ExpertRows("ffn.experts.mlp.w1"),
-            "ffn_up_exps": ExpertRows("ffn.experts.mlp.v1"),
-            "ffn_down_exps": ExpertRows("ffn.experts.mlp.w2", transposed=True),
-        },
-        {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
-        "transformer.blocks.{i}.",
-    ),
+    layer={
+        "attn_norm": f"{_DBRX}norm_1",
+        "attn_qkv": f"{_DBRX}attn.Wqkv",
+        "attn_output": f"{_DBRX}attn.out_proj",
+        "attn_output_norm": f"{_DBRX}norm_2",
+        "ffn_gate_inp": "ffn.router.layer",
+        "ffn_gate_exps": ExpertRows("ffn.experts.mlp.w1"),
+        "ffn_up_exps": ExpertRows("ffn.experts.mlp.v1"),
+        "ffn_down_exps": ExpertRows("ffn.experts.mlp.w2", transposed=True),
+    },
+    top={"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
+    prefix="transformer.blocks.{i}.",
     rules=(softmax, _dbrx),
 )
 LLAMA_OR_MIXTRAL = replace(LLAMA, variant=("blk.{i}.ffn_gate_inp.weight", MIXTRAL))
@@ -168,20 +159,18 @@ _MOE = f"{PREFIX}block_sparse_moe."
 GRANITEMOE = replace(
     GRANITE,
     model_type="granitemoe",
-    modules=modules(
-        {
-            **NORMS,
-            **ATTENTION,
-            **PAIRED,
-            "ffn_gate_inp": "block_sparse_moe.router.layer",
-            "ffn_gate_exps": "block_sparse_moe.gate",
-            "ffn_up_exps": "block_sparse_moe.up",
-            "ffn_down_exps": "block_sparse_moe.output_linear",
-            "ffn_gate_shexp": "shared_mlp.gate",
-            "ffn_up_shexp": "shared_mlp.up",
-            "ffn_down_shexp": "shared_mlp.output_linear",
-        }
-    ),
+    layer={
+        **NORMS,
+        **ATTENTION,
+        **PAIRED,
+        "ffn_gate_inp": "block_sparse_moe.router.layer",
+        "ffn_gate_exps": "block_sparse_moe.gate",
+        "ffn_up_exps": "block_sparse_moe.up",
+        "ffn_down_exps": "block_sparse_moe.output_linear",
+        "ffn_gate_shexp": "shared_mlp.gate",
+        "ffn_up_shexp": "shared_mlp.up",
+        "ffn_down_shexp": "shared_mlp.output_linear",
+    },
     joined=(
         Joined((f"{_MOE}gate.weight", f"{_MOE}up.weight"), f"{_MOE}input_linear.weight"),
         Joined(
@@ -208,18 +197,16 @@ _EXPERTS = f"{PREFIX}mlp.experts."
 GPT_OSS = replace(
     LLAMA,
     model_type="gpt_oss",
-    modules=modules(
-        {
-            "attn_norm": "input_layernorm",
-            "post_attention_norm": "post_attention_layernorm",
-            **ATTENTION,
-            "attn_sinks": Parameter("self_attn.sinks"),
-            "ffn_gate_inp": "mlp.router",
-            "ffn_gate_exps": "mlp.experts.gate",
-            "ffn_up_exps": "mlp.experts.up",
-            "ffn_down_exps": Parameter("mlp.experts.down_proj"),
-        }
-    ),
+    layer={
+        "attn_norm": "input_layernorm",
+        "post_attention_norm": "post_attention_layernorm",
+        **ATTENTION,
+        "attn_sinks": Parameter("self_attn.sinks"),
+        "ffn_gate_inp": "mlp.router",
+        "ffn_gate_exps": "mlp.experts.gate",
+        "ffn_up_exps": "mlp.experts.up",
+        "ffn_down_exps": Parameter("mlp.experts.down_proj"),
+    },
     joined=tuple(
         Joined((f"{_EXPERTS}gate.{kind}", f"{_EXPERTS}up.{kind}"), f"{_EXPERTS}{theirs}", in_turns=True)
         for kind, theirs in (("weight", "gate_up_proj"), ("bias", "gate_up_proj_bias"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import TOP, DraftLayer, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import TOP, DraftLayer, GgufArchitecture, Modules, of_layer
 from edgegen_export.checkpoint.gguf.architectures.experts import MIXTRAL_EXPERTS, QWEN_EXPERTS, expert_counts, softmax
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
@@ -20,13 +20,8 @@ from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
 from edgegen_export.checkpoint.gguf.layouts import Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
-_SIGMOID = (0, 2)
-"""How experts are weighed, where files say it: by sigmoids; 0 is nothing said."""
-
-
-def _sigmoid(read: MetadataReader) -> Entries:
-    read.refuse("expert_gating_func", _SIGMOID, "experts are weighed by sigmoids only in this architecture")
-    return {}
+_SIGMOID = rule.weighed_by_sigmoids(0, 2)
+"""Where files say how experts are weighed: 0 is nothing said."""
 
 
 def counts_behind_dense(count: str, shared: str, dense: str) -> Rule:
@@ -66,25 +61,18 @@ def routing(read: MetadataReader) -> Entries:
 def as_deepseek(count: str, shared: str) -> tuple[Rule, ...]:
     """Experts routed as in DeepSeek-V3, after layers that have none."""
 
-    return counts_behind_dense(count, shared, "first_k_dense_replace"), _sigmoid, routing
-
-
-def without_drafts(read: MetadataReader) -> Entries:
-    """The layers that count: the file's last ones may propose further tokens."""
-    drafts = read.integer("nextn_predict_layers", 0, least=0)
-    return {"num_hidden_layers": max(1, read.layers - drafts)}
+    return counts_behind_dense(count, shared, "first_k_dense_replace"), _SIGMOID, routing
 
 
 _NEXTN: Modules = {"nextn.eh_proj": "eh_proj", "nextn.enorm": "enorm", "nextn.hnorm": "hnorm"}
 NEXTN = DraftLayer(
-    modules(
+    of_layer(
         {
             **_NEXTN,
             "nextn.shared_head_norm": "shared_head.norm",
             "nextn.embed_tokens": "embed_tokens",
             "nextn.shared_head_head": "shared_head.head",
-        },
-        {},
+        }
     )
 )
 """The head of DeepSeek-V3 and GLM-4.5."""
@@ -108,7 +96,7 @@ def _softmax_counts(read: MetadataReader) -> Entries:
 DEEPSEEK = replace(
     LLAMA,
     model_type="deepseek",
-    modules=modules({**NORMS, **ATTENTION, **PAIRED, **_EXPERTS}),
+    layer={**NORMS, **ATTENTION, **PAIRED, **_EXPERTS},
     rules=(
         *LLAMA.rules,
         counts_behind_dense("n_routed_experts", "n_shared_experts", "first_k_dense_replace"),
@@ -121,22 +109,20 @@ DEEPSEEK = replace(
 GLM4MOE = replace(
     LLAMA,
     model_type="glm4_moe",
-    modules=modules(
-        {
-            "attn_norm": "input_layernorm",
-            **ATTENTION,
-            **QK_NORMS,
-            "post_attention_norm": "post_attention_layernorm",
-            **DEEPSEEK_EXPERTS,
-        }
-    ),
+    layer={
+        "attn_norm": "input_layernorm",
+        **ATTENTION,
+        **QK_NORMS,
+        "post_attention_norm": "post_attention_layernorm",
+        **DEEPSEEK_EXPERTS,
+    },
     rules=(
         *rule.PARTS_OF_HEADS,
         rule.bias("attention_bias", "attn_q"),
         rule.text_only,
         *as_deepseek("n_routed_experts", "n_shared_experts"),
         rule.qk_norm,
-        without_drafts,
+        rule.without_drafts,
     ),
     draft=NEXTN,
 )
@@ -151,53 +137,43 @@ def _no_window(read: MetadataReader) -> Entries:
 DOTS1 = replace(
     QWEN3,
     model_type="dots1",
-    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **DEEPSEEK_EXPERTS}),
+    layer={**NORMS, **ATTENTION, **QK_NORMS, **DEEPSEEK_EXPERTS},
     rules=(*QWEN3.rules, *as_deepseek("n_routed_experts", "n_shared_experts"), _no_window),
 )
 
 BAILINGMOE2 = replace(
     LLAMA,
     model_type="bailing_moe",
-    modules=modules(
-        {
-            **NORMS,
-            "attn_qkv": "attention.query_key_value",
-            "attn_output": "attention.dense",
-            "attn_q_norm": "attention.query_layernorm",
-            "attn_k_norm": "attention.key_layernorm",
-            **_EXPERTS,
-            "exp_probs_b": Parameter("mlp.gate.expert"),
-        },
-        {**TOP, "token_embd": "model.word_embeddings"},
-    ),
+    layer={
+        **NORMS,
+        "attn_qkv": "attention.query_key_value",
+        "attn_output": "attention.dense",
+        "attn_q_norm": "attention.query_layernorm",
+        "attn_k_norm": "attention.key_layernorm",
+        **_EXPERTS,
+        "exp_probs_b": Parameter("mlp.gate.expert"),
+    },
+    top={**TOP, "token_embd": "model.word_embeddings"},
     rules=(
         *rule.PARTS_OF_HEADS,
         rule.bias("attention_bias", "attn_qkv"),
         *as_deepseek("num_experts", "num_shared_experts"),
         rule.qk_norm,
-        without_drafts,
+        rule.without_drafts,
     ),
-    draft=DraftLayer(modules({**_NEXTN, "layer_output_norm": "final_layernorm"}, {})),
+    draft=DraftLayer(of_layer({**_NEXTN, "layer_output_norm": "final_layernorm"})),
 )
-
-
-def _windows_of_exaone(read: MetadataReader) -> Entries:
-    """Flags of the layers that count, or full attention in every fourth."""
-    layers = without_drafts(read)["num_hidden_layers"]
-    slides = read.flags("attention.sliding_window_pattern", [i % 4 < 3 for i in range(layers)])
-    kinds = ["sliding_attention" if layer_slides else "full_attention" for layer_slides in slides]
-    return {"sliding_window": read.integer("attention.sliding_window"), "layer_types": kinds}
 
 
 EXAONE_MOE = replace(
     QWEN3,
     model_type="exaone_moe",
-    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **_EXPERTS, "exp_probs_b": Parameter("mlp.e_score_correction")}),
+    layer={**NORMS, **ATTENTION, **QK_NORMS, **_EXPERTS, "exp_probs_b": Parameter("mlp.e_score_correction")},
     rules=(
         *rule.WHOLE_HEADS,
         *as_deepseek("num_experts", "num_shared_experts"),
-        _windows_of_exaone,
-        without_drafts,
+        rule.sliding_layers(4, before_drafts=True),
+        rule.without_drafts,
     ),
 )
 
@@ -220,25 +196,23 @@ def _afmoe(read: MetadataReader) -> Entries:
 AFMOE = replace(
     LLAMA,
     model_type="afmoe",
-    modules=modules(
-        {
-            "attn_norm": "input_layernorm",
-            **ATTENTION,
-            **QK_NORMS,
-            "attn_gate": "self_attn.gate_proj",
-            "post_attention_norm": "post_attention_layernorm",
-            "ffn_norm": "pre_mlp_layernorm",
-            "post_ffw_norm": "post_mlp_layernorm",
-            **_EXPERTS,
-            "ffn_gate_inp": "mlp.router.gate",
-            "exp_probs_b": Parameter("mlp.expert"),
-        }
-    ),
+    layer={
+        "attn_norm": "input_layernorm",
+        **ATTENTION,
+        **QK_NORMS,
+        "attn_gate": "self_attn.gate_proj",
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_mlp_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
+        **_EXPERTS,
+        "ffn_gate_inp": "mlp.router.gate",
+        "exp_probs_b": Parameter("mlp.expert"),
+    },
     rules=(
         *rule.WHOLE_HEADS,
         rule.sliding_layers(4),
         counts_behind_dense("num_experts", "num_shared_experts", "num_dense_layers"),
-        _sigmoid,
+        _SIGMOID,
         _one_group,
         _afmoe,
     ),
@@ -253,19 +227,17 @@ def _normalized(read: MetadataReader) -> Entries:
 MINIMAX_M2 = replace(
     LLAMA,
     model_type="minimax_m2",
-    modules=modules(
-        {
-            **NORMS,
-            **ATTENTION,
-            **QK_NORMS,
-            **MIXTRAL_EXPERTS,
-            "exp_probs_b": Parameter("block_sparse_moe.e_score_correction"),
-        }
-    ),
+    layer={
+        **NORMS,
+        **ATTENTION,
+        **QK_NORMS,
+        **MIXTRAL_EXPERTS,
+        "exp_probs_b": Parameter("block_sparse_moe.e_score_correction"),
+    },
     rules=(
         *rule.PARTS_OF_HEADS,
         expert_counts("num_local_experts"),
-        _sigmoid,
+        _SIGMOID,
         _one_group,
         _normalized,
     ),
@@ -283,18 +255,13 @@ def _hunyuan_moe(read: MetadataReader) -> Entries:
 HUNYUAN_MOE = replace(
     HUNYUAN_DENSE,
     model_type="hunyuan_v1_moe",
-    modules={
-        **HUNYUAN_DENSE.modules,
-        **modules(
-            {
-                **QWEN_EXPERTS,
-                "ffn_gate_inp": "mlp.gate.wg",
-                "ffn_gate_shexp": "mlp.shared_mlp.gate_proj",
-                "ffn_up_shexp": "mlp.shared_mlp.up_proj",
-                "ffn_down_shexp": "mlp.shared_mlp.down_proj",
-            },
-            {},
-        ),
+    layer={
+        **HUNYUAN_DENSE.layer,
+        **QWEN_EXPERTS,
+        "ffn_gate_inp": "mlp.gate.wg",
+        "ffn_gate_shexp": "mlp.shared_mlp.gate_proj",
+        "ffn_up_shexp": "mlp.shared_mlp.up_proj",
+        "ffn_down_shexp": "mlp.shared_mlp.down_proj",
     },
     rules=(*HUNYUAN_DENSE.rules, expert_counts("num_experts"), softmax, _one_group, _normalized, _hunyuan_moe),
 )
@@ -303,11 +270,8 @@ HUNYUAN_MOE = replace(
 def _ernie_moe(read: MetadataReader) -> Entries:
     """Experts in every n-th layer; the converter makes up the width of the shared experts from other numbers."""
     read.ignore("expert_shared_feed_forward_length")
-    read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
     return {
-        "num_experts": read.integer("expert_count"),
-        "num_experts_per_tok": read.integer("expert_used_count"),
-        "moe_intermediate_size": read.integer("expert_feed_forward_length"),
+        **expert_counts("num_experts", width="moe_intermediate_size")(read),
         "moe_num_shared_experts": read.integer("expert_shared_count", 0, least=0),
         "moe_layer_start_index": read.integer("leading_dense_block_count", 0, least=0),
         "moe_layer_end_index": -1,
@@ -318,14 +282,12 @@ def _ernie_moe(read: MetadataReader) -> Entries:
 ERNIE4_5_MOE = replace(
     ERNIE4_5,
     model_type="ernie4_5_moe",
-    modules=modules(
-        {
-            **NORMS,
-            **ATTENTION,
-            **_EXPERTS,
-            "exp_probs_b": Parameter("mlp.moe_statics.e_score_correction", row=True),
-        }
-    ),
+    layer={
+        **NORMS,
+        **ATTENTION,
+        **_EXPERTS,
+        "exp_probs_b": Parameter("mlp.moe_statics.e_score_correction", row=True),
+    },
     rules=(*ERNIE4_5.rules, softmax, _one_group, _normalized, _ernie_moe),
 )
 

@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typing import cast
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import SIZES, TOP, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import SIZES, TOP, GgufArchitecture, Modules
 from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Heads, OnePlus, Parameter
@@ -34,7 +34,8 @@ _QK_NORMS: Modules = {"attn_q_norm": OnePlus("self_attn.q_norm"), "attn_k_norm":
 GEMMA = replace(
     LLAMA,
     model_type="gemma",
-    modules=modules(_LAYER, _TOP),
+    layer=_LAYER,
+    top=_TOP,
     rules=rule.WHOLE_HEADS,
     constants={"hidden_activation": "gelu_pytorch_tanh"},
 )
@@ -48,7 +49,7 @@ def _softcaps(read: MetadataReader) -> Entries:
 GEMMA2 = replace(
     GEMMA,
     model_type="gemma2",
-    modules=modules(_SANDWICH, _TOP),
+    layer=_SANDWICH,
     rules=(*rule.WHOLE_HEADS, rule.sliding_layers(2, 4096), rule.gemma_attention_scale(46), _softcaps),
 )
 
@@ -60,7 +61,7 @@ def _local_rope_theta(read: MetadataReader) -> Entries:
 GEMMA3 = replace(
     GEMMA2,
     model_type="gemma3_text",
-    modules=modules({**_SANDWICH, **_QK_NORMS}, _TOP),
+    layer={**_SANDWICH, **_QK_NORMS},
     rules=(*rule.WHOLE_HEADS, rule.sliding_layers(6), rule.gemma_attention_scale(62), _softcaps, _local_rope_theta),
 )
 
@@ -196,27 +197,25 @@ GEMMA3N = replace(
     GEMMA,
     model_type="gemma3n_text",
     integers=_OF_MODEL,
-    modules=modules(
-        {
-            **_SAME,
-            **ATTENTION,
-            **GATED_MLP,
-            **_PER_LAYER,
-            "altup_router": "altup.modality_router",
-            "altup_router_norm": "altup.router_norm",
-            "altup_predict_coef": "altup.prediction_coefs",
-            "altup_correct_coef": "altup.correction_coefs",
-            "altup_correct_scale": Parameter("altup.correct_output_scale"),
-            "laurel_l": "laurel.linear_left",
-            "laurel_r": "laurel.linear_right",
-            "laurel_post_norm": "laurel.post_laurel_norm",
-        },
-        {
-            **_PER_LAYER_TOP,
-            "altup_proj": Each("model.altup_projections.{n}"),
-            "altup_unembd_proj": Each("model.altup_unembed_projections.{n}"),
-        },
-    ),
+    layer={
+        **_SAME,
+        **ATTENTION,
+        **GATED_MLP,
+        **_PER_LAYER,
+        "altup_router": "altup.modality_router",
+        "altup_router_norm": "altup.router_norm",
+        "altup_predict_coef": "altup.prediction_coefs",
+        "altup_correct_coef": "altup.correction_coefs",
+        "altup_correct_scale": Parameter("altup.correct_output_scale"),
+        "laurel_l": "laurel.linear_left",
+        "laurel_r": "laurel.linear_right",
+        "laurel_post_norm": "laurel.post_laurel_norm",
+    },
+    top={
+        **_PER_LAYER_TOP,
+        "altup_proj": Each("model.altup_projections.{n}"),
+        "altup_unembd_proj": Each("model.altup_unembed_projections.{n}"),
+    },
     rules=(*rule.WHOLE_HEADS, rule.sliding_layers(5), _local_rope_theta, _gemma3n),
 )
 
@@ -224,10 +223,8 @@ GEMMA4 = replace(
     GEMMA,
     model_type="gemma4_text",
     integers=_OF_MODEL,
-    modules=modules(
-        {**_SAME, **ATTENTION, **GATED_MLP, **_PER_LAYER, "layer_output_scale": Parameter("layer_scalar")},
-        _PER_LAYER_TOP,
-    ),
+    layer={**_SAME, **ATTENTION, **GATED_MLP, **_PER_LAYER, "layer_output_scale": Parameter("layer_scalar")},
+    top=_PER_LAYER_TOP,
     rules=(_gemma4_layers, _gemma4_rope, _gemma4_others),
 )
 

@@ -10,18 +10,12 @@ from edgegen_export.checkpoint.gguf.architecture import (
     SIZES,
     GgufArchitecture,
     Modules,
-    modules,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import InputFirst, PerGroup
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
-_GPT2_TOP: Modules = {
-    "token_embd": "transformer.wte",
-    "position_embd": "transformer.wpe",
-    "output_norm": "transformer.ln_f",
-    "output": "lm_head",
-}
+_TOP: Modules = {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"}
 
 
 def _one_key_per_query(read: MetadataReader) -> Entries:
@@ -39,18 +33,16 @@ GPT2 = GgufArchitecture(
         "attention.head_count": "n_head",
     },
     reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules(
-        {
-            "attn_norm": "ln_1",
-            "attn_qkv": InputFirst("attn.c_attn"),
-            "attn_output": InputFirst("attn.c_proj"),
-            "ffn_norm": "ln_2",
-            "ffn_up": InputFirst("mlp.c_fc"),
-            "ffn_down": InputFirst("mlp.c_proj"),
-        },
-        _GPT2_TOP,
-        "transformer.h.{i}.",
-    ),
+    layer={
+        "attn_norm": "ln_1",
+        "attn_qkv": InputFirst("attn.c_attn"),
+        "attn_output": InputFirst("attn.c_proj"),
+        "ffn_norm": "ln_2",
+        "ffn_up": InputFirst("mlp.c_fc"),
+        "ffn_down": InputFirst("mlp.c_proj"),
+    },
+    top={**_TOP, "position_embd": "transformer.wpe"},
+    prefix="transformer.h.{i}.",
     rules=(_one_key_per_query,),
 )
 
@@ -63,17 +55,14 @@ def _rotated(read: MetadataReader) -> Entries:
 GPTJ = replace(
     GPT2,
     model_type="gptj",
-    modules=modules(
-        {
-            "attn_norm": "ln_1",
-            **{f"attn_{x}": f"attn.{x}_proj" for x in "qkv"},
-            "attn_output": "attn.out_proj",
-            "ffn_up": "mlp.fc_in",
-            "ffn_down": "mlp.fc_out",
-        },
-        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
-        "transformer.h.{i}.",
-    ),
+    layer={
+        "attn_norm": "ln_1",
+        **{f"attn_{x}": f"attn.{x}_proj" for x in "qkv"},
+        "attn_output": "attn.out_proj",
+        "ffn_up": "mlp.fc_in",
+        "ffn_down": "mlp.fc_out",
+    },
+    top=_TOP,
     rules=(_one_key_per_query, _rotated),
 )
 
@@ -85,26 +74,18 @@ def _multi_query(read: MetadataReader) -> Entries:
 STARCODER = replace(
     GPT2,
     model_type="gpt_bigcode",
-    modules=modules(
-        {
-            "attn_norm": "ln_1",
-            "attn_qkv": "attn.c_attn",
-            "attn_output": "attn.c_proj",
-            "ffn_norm": "ln_2",
-            "ffn_up": "mlp.c_fc",
-            "ffn_down": "mlp.c_proj",
-        },
-        _GPT2_TOP,
-        "transformer.h.{i}.",
-    ),
+    layer={
+        "attn_norm": "ln_1",
+        "attn_qkv": "attn.c_attn",
+        "attn_output": "attn.c_proj",
+        "ffn_norm": "ln_2",
+        "ffn_up": "mlp.c_fc",
+        "ffn_down": "mlp.c_proj",
+    },
     rules=(_multi_query,),
 )
 
-_FALCON_TOP: Modules = {
-    "token_embd": "transformer.word_embeddings",
-    "output_norm": "transformer.ln_f",
-    "output": "lm_head",
-}
+_FALCON_TOP: Modules = {**_TOP, "token_embd": "transformer.word_embeddings"}
 _FALCON_LAYER: Modules = {
     "attn_norm": "input_layernorm",
     "attn_qkv": PerGroup("self_attention.query_key_value"),
@@ -127,16 +108,15 @@ _FALCON = GgufArchitecture(
     model_type="falcon",
     integers={**SIZES, "feed_forward_length": "ffn_hidden_size"},
     reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules(_FALCON_LAYER, _FALCON_TOP, "transformer.h.{i}."),
+    layer=_FALCON_LAYER,
+    top=_FALCON_TOP,
+    prefix="transformer.h.{i}.",
     rules=(rule.full_rotary, _falcon),
     constants={"parallel_attn": True, "bias": False, "alibi": False},
 )
 FALCON = replace(
     _FALCON,
-    variant=(
-        "blk.{i}.attn_norm_2.weight",
-        replace(_FALCON, modules=modules({**_FALCON_LAYER, **_TWO_NORMS}, _FALCON_TOP, "transformer.h.{i}.")),
-    ),
+    variant=("blk.{i}.attn_norm_2.weight", replace(_FALCON, layer={**_FALCON_LAYER, **_TWO_NORMS})),
 )
 
 
@@ -154,11 +134,8 @@ BLOOM = replace(
         "block_count": "n_layer",
         "attention.head_count": "n_head",
     },
-    modules=modules(
-        {**_FALCON_LAYER, "ffn_norm": "post_attention_layernorm"},
-        {**_FALCON_TOP, "token_embd_norm": "transformer.word_embeddings_layernorm"},
-        "transformer.h.{i}.",
-    ),
+    layer={**_FALCON_LAYER, "ffn_norm": "post_attention_layernorm"},
+    top={**_FALCON_TOP, "token_embd_norm": "transformer.word_embeddings_layernorm"},
     rules=(_one_key_per_query, _four_times_wide),
     constants={},
 )
@@ -182,18 +159,16 @@ MPT = GgufArchitecture(
         "attention.head_count": "n_heads",
     },
     reals={LAYER_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules(
-        {
-            "attn_norm": "norm_1",
-            "attn_qkv": "attn.Wqkv",
-            "attn_output": "attn.out_proj",
-            "ffn_norm": "norm_2",
-            "ffn_up": "ffn.up_proj",
-            "ffn_down": "ffn.down_proj",
-        },
-        {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
-        "transformer.blocks.{i}.",
-    ),
+    layer={
+        "attn_norm": "norm_1",
+        "attn_qkv": "attn.Wqkv",
+        "attn_output": "attn.out_proj",
+        "ffn_norm": "norm_2",
+        "ffn_up": "ffn.up_proj",
+        "ffn_down": "ffn.down_proj",
+    },
+    top={**_TOP, "output_norm": "transformer.norm_f"},
+    prefix="transformer.blocks.{i}.",
     rules=(_one_key_per_query, _four_times_wide, _mpt),
 )
 
@@ -207,19 +182,17 @@ QWEN = GgufArchitecture(
     model_type="qwen",
     integers={**SIZES, "context_length": "seq_length"},
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules(
-        {
-            "attn_norm": "ln_1",
-            "attn_qkv": "attn.c_attn",
-            "attn_output": "attn.c_proj",
-            "ffn_norm": "ln_2",
-            "ffn_up": "mlp.w1",
-            "ffn_gate": "mlp.w2",
-            "ffn_down": "mlp.c_proj",
-        },
-        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
-        "transformer.h.{i}.",
-    ),
+    layer={
+        "attn_norm": "ln_1",
+        "attn_qkv": "attn.c_attn",
+        "attn_output": "attn.c_proj",
+        "ffn_norm": "ln_2",
+        "ffn_up": "mlp.w1",
+        "ffn_gate": "mlp.w2",
+        "ffn_down": "mlp.c_proj",
+    },
+    top=_TOP,
+    prefix="transformer.h.{i}.",
     rules=(_one_key_per_query, _qwen),
 )
 
@@ -232,16 +205,14 @@ GPTNEOX = GgufArchitecture(
     model_type="gpt_neox",
     integers=SIZES,
     reals={LAYER_NORM_EPS: "layer_norm_eps"},
-    modules=modules(
-        {
-            **_FALCON_LAYER,
-            "attn_qkv": PerGroup("attention.query_key_value"),
-            "attn_output": "attention.dense",
-            "ffn_norm": "post_attention_layernorm",
-        },
-        {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
-        "gpt_neox.layers.{i}.",
-    ),
+    layer={
+        **_FALCON_LAYER,
+        "attn_qkv": PerGroup("attention.query_key_value"),
+        "attn_output": "attention.dense",
+        "ffn_norm": "post_attention_layernorm",
+    },
+    top={"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
+    prefix="gpt_neox.layers.{i}.",
     rules=(_one_key_per_query, rule.partial_rotary("rotary_pct", theta="rotary_emb_base"), _parallel),
 )
 

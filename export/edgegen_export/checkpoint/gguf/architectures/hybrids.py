@@ -12,7 +12,6 @@ from edgegen_export.checkpoint.gguf.architecture import (
     DraftLayer,
     GgufArchitecture,
     Modules,
-    modules,
 )
 from edgegen_export.checkpoint.gguf.architectures.experts import (
     GRANITEMOE,
@@ -108,17 +107,12 @@ GRANITEHYBRID = replace(
     model_type="granitemoehybrid",
     integers=_WITHOUT_MLP,
     reals={RMS_NORM_EPS: "rms_norm_eps"},
-    modules={
-        **GRANITEMOE.modules,
-        **modules(
-            {
-                "ffn_gate": "shared_mlp.gate",
-                "ffn_up": "shared_mlp.up",
-                "ffn_down": "shared_mlp.output_linear",
-                **_mixer("mamba"),
-            },
-            {},
-        ),
+    layer={
+        **GRANITEMOE.layer,
+        "ffn_gate": "shared_mlp.gate",
+        "ffn_up": "shared_mlp.up",
+        "ffn_down": "shared_mlp.output_linear",
+        **_mixer("mamba"),
     },
     rules=(
         _granite4,
@@ -181,13 +175,15 @@ MAMBA = GgufArchitecture(
     model_type="mamba",
     integers=_RECURRENT_SIZES,
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules({"attn_norm": "norm", **_mixer1("mixer")}, _RECURRENT_TOP, _BACKBONE),
+    layer={"attn_norm": "norm", **_mixer1("mixer")},
+    top=_RECURRENT_TOP,
+    prefix=_BACKBONE,
     rules=(_without_attention, _mamba),
 )
 MAMBA2 = replace(
     MAMBA,
     model_type="mamba2",
-    modules=modules({"attn_norm": "norm", **_mixer("mixer")}, _RECURRENT_TOP, _BACKBONE),
+    layer={"attn_norm": "norm", **_mixer("mixer")},
     rules=(
         _without_attention,
         _sizes(
@@ -243,18 +239,16 @@ _FEED_FORWARD: Modules = {
 JAMBA = replace(
     LLAMA,
     model_type="jamba",
-    modules=modules(
-        {
-            "attn_norm": "input_layernorm",
-            **ATTENTION,
-            **_mixer1("mamba"),
-            **{f"ssm_{x}_norm": f"mamba.{x}_layernorm" for x in ("dt", "b", "c")},
-            **_FEED_FORWARD,
-            "ffn_gate_inp": "feed_forward.router",
-            **{f"ffn_{x}_exps": Each(f"feed_forward.experts.{{n}}.{x}_proj") for x in ("gate", "up", "down")},
-        },
-        {**TOP, "output_norm": "model.final_layernorm"},
-    ),
+    layer={
+        "attn_norm": "input_layernorm",
+        **ATTENTION,
+        **_mixer1("mamba"),
+        **{f"ssm_{x}_norm": f"mamba.{x}_layernorm" for x in ("dt", "b", "c")},
+        **_FEED_FORWARD,
+        "ffn_gate_inp": "feed_forward.router",
+        **{f"ffn_{x}_exps": Each(f"feed_forward.experts.{{n}}.{x}_proj") for x in ("gate", "up", "down")},
+    },
+    top={**TOP, "output_norm": "model.final_layernorm"},
     rules=(_jamba, rule.grouped_heads),
 )
 
@@ -267,15 +261,8 @@ def _falcon_h1(read: MetadataReader) -> Entries:
 FALCON_H1 = replace(
     LLAMA,
     model_type="falcon_h1",
-    modules=modules(
-        {
-            "attn_norm": "input_layernorm",
-            **ATTENTION,
-            **_mixer("mamba"),
-            **_FEED_FORWARD,
-        },
-        {**TOP, "output_norm": "model.final_layernorm"},
-    ),
+    layer={"attn_norm": "input_layernorm", **ATTENTION, **_mixer("mamba"), **_FEED_FORWARD},
+    top={**TOP, "output_norm": "model.final_layernorm"},
     rules=(
         *rule.WHOLE_HEADS,
         _falcon_h1,
@@ -295,18 +282,16 @@ NEMOTRON_H = GgufArchitecture(
     model_type="nemotron_h",
     integers=_WITHOUT_MLP,
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
-    modules=modules(
-        {
-            "attn_norm": "norm",
-            **{f"attn_{x}": f"mixer.{x}_proj" for x in "qkv"},
-            "attn_output": "mixer.o_proj",
-            **_mixer("mixer"),
-            "ffn_up": "mixer.up_proj",
-            "ffn_down": "mixer.down_proj",
-        },
-        _RECURRENT_TOP,
-        _BACKBONE,
-    ),
+    layer={
+        "attn_norm": "norm",
+        **{f"attn_{x}": f"mixer.{x}_proj" for x in "qkv"},
+        "attn_output": "mixer.o_proj",
+        **_mixer("mixer"),
+        "ffn_up": "mixer.up_proj",
+        "ffn_down": "mixer.down_proj",
+    },
+    top=_RECURRENT_TOP,
+    prefix=_BACKBONE,
     rules=(
         _nemotron_h,
         rule.grouped_heads,
@@ -322,10 +307,6 @@ NEMOTRON_H = GgufArchitecture(
         ),
     ),
 )
-
-
-_SIGMOID = 2
-"""How experts are weighed, as files say it."""
 
 
 def _nemotron_h_moe(read: MetadataReader) -> Entries:
@@ -345,7 +326,6 @@ def _nemotron_h_moe(read: MetadataReader) -> Entries:
         read.wrong("feed_forward_length", "one number for all MLPs without experts expected")
         width = 1
     read.ignore("rope.freq_base", "rope.dimension_count")  # its attention has no positions
-    read.refuse("expert_gating_func", (_SIGMOID,), "experts are weighed by sigmoids only in this architecture")
     return {
         "layers_block_type": kinds,
         "intermediate_size": width,
@@ -364,24 +344,18 @@ def _nemotron_h_moe(read: MetadataReader) -> Entries:
 
 NEMOTRON_H_MOE = replace(
     NEMOTRON_H,
-    modules={
-        **NEMOTRON_H.modules,
-        **modules(
-            {
-                "ffn_gate_inp": "mixer.gate",
-                "exp_probs_b": Parameter("mixer.gate.e_score_correction"),
-                "ffn_up_exps": Each("mixer.experts.{n}.up_proj"),
-                "ffn_down_exps": Each("mixer.experts.{n}.down_proj"),
-                "ffn_up_shexp": "mixer.shared_experts.up_proj",
-                "ffn_down_shexp": "mixer.shared_experts.down_proj",
-                "ffn_latent_down": "mixer.fc1_latent_proj",
-                "ffn_latent_up": "mixer.fc2_latent_proj",
-            },
-            {},
-            _BACKBONE,
-        ),
+    layer={
+        **NEMOTRON_H.layer,
+        "ffn_gate_inp": "mixer.gate",
+        "exp_probs_b": Parameter("mixer.gate.e_score_correction"),
+        "ffn_up_exps": Each("mixer.experts.{n}.up_proj"),
+        "ffn_down_exps": Each("mixer.experts.{n}.down_proj"),
+        "ffn_up_shexp": "mixer.shared_experts.up_proj",
+        "ffn_down_shexp": "mixer.shared_experts.down_proj",
+        "ffn_latent_down": "mixer.fc1_latent_proj",
+        "ffn_latent_up": "mixer.fc2_latent_proj",
     },
-    rules=(_nemotron_h_moe, *NEMOTRON_H.rules[1:]),
+    rules=(_nemotron_h_moe, rule.weighed_by_sigmoids(2), *NEMOTRON_H.rules[1:]),
 )
 
 
@@ -393,8 +367,7 @@ def _delta_nets(read: MetadataReader) -> Entries:
         read.wrong("ssm.time_step_rank", f"{values} does not share {channels} channels, or {keys} heads of keys")
     else:
         read.net = NetHeads(keys, values, key_size, channels // values)
-    drafts = read.integer("nextn_predict_layers", 0, least=0)
-    layers, interval = max(1, read.layers - drafts), read.integer("full_attention_interval", 4)
+    layers, interval = rule.without_drafts(read)["num_hidden_layers"], read.integer("full_attention_interval", 4)
     return {
         "num_hidden_layers": layers,
         "layer_types": ["linear_attention" if (i + 1) % interval else "full_attention" for i in range(layers)],
@@ -431,21 +404,19 @@ _NET_RULES = (*rule.PARTS_OF_HEADS, _delta_nets)
 QWEN3NEXT = replace(
     QWEN2MOE,
     model_type="qwen3_next",
-    modules=modules(
-        {
-            **_NET_LAYER,
-            **QWEN_EXPERTS,
-            **SHARED_EXPERT,
-            "attn_qkv": f"{_NET}.in_proj_qkv",
-            "attn_gate": f"{_NET}.in_proj_z",
-            "ssm_ba": f"{_NET}.in_proj_ba",
-            "ssm_conv1d": Unsqueezed(f"{_NET}.conv1d", axis=1),
-            "ssm_dt": Parameter(f"{_NET}.dt"),
-            "ssm_a": Rates(f"{_NET}.A_log"),
-            "ssm_out": f"{_NET}.out_proj",
-        },
-        _NET_TOP,
-    ),
+    layer={
+        **_NET_LAYER,
+        **QWEN_EXPERTS,
+        **SHARED_EXPERT,
+        "attn_qkv": f"{_NET}.in_proj_qkv",
+        "attn_gate": f"{_NET}.in_proj_z",
+        "ssm_ba": f"{_NET}.in_proj_ba",
+        "ssm_conv1d": Unsqueezed(f"{_NET}.conv1d", axis=1),
+        "ssm_dt": Parameter(f"{_NET}.dt"),
+        "ssm_a": Rates(f"{_NET}.A_log"),
+        "ssm_out": f"{_NET}.out_proj",
+    },
+    top=_NET_TOP,
     joined=(
         PerKeyHead(
             (f"{PREFIX}{_NET}.in_proj_qkv.weight", f"{PREFIX}{_NET}.in_proj_z.weight"),
@@ -466,21 +437,19 @@ def _no_width(read: MetadataReader) -> Entries:
 QWEN35 = replace(
     LLAMA,
     model_type="qwen3_5_text",
-    modules=modules(
-        {
-            **_NET_LAYER,
-            **GATED_MLP,
-            "attn_qkv": TiledValues(f"{_NET}.in_proj_qkv"),
-            "attn_gate": TiledValues(f"{_NET}.in_proj_z"),
-            "ssm_alpha": TiledValues(f"{_NET}.in_proj_a", size=1),
-            "ssm_beta": TiledValues(f"{_NET}.in_proj_b", size=1),
-            "ssm_conv1d": TiledValues(f"{_NET}.conv1d", axis=1),
-            "ssm_dt": TiledValues(f"{_NET}.dt", size=1, parameter=True),
-            "ssm_a": Rates(f"{_NET}.A_log", tiled=True),
-            "ssm_out": TiledValues(f"{_NET}.out_proj", columns=True),
-        },
-        _NET_TOP,
-    ),
+    layer={
+        **_NET_LAYER,
+        **GATED_MLP,
+        "attn_qkv": TiledValues(f"{_NET}.in_proj_qkv"),
+        "attn_gate": TiledValues(f"{_NET}.in_proj_z"),
+        "ssm_alpha": TiledValues(f"{_NET}.in_proj_a", size=1),
+        "ssm_beta": TiledValues(f"{_NET}.in_proj_b", size=1),
+        "ssm_conv1d": TiledValues(f"{_NET}.conv1d", axis=1),
+        "ssm_dt": TiledValues(f"{_NET}.dt", size=1, parameter=True),
+        "ssm_a": Rates(f"{_NET}.A_log", tiled=True),
+        "ssm_out": TiledValues(f"{_NET}.out_proj", columns=True),
+    },
+    top=_NET_TOP,
     rules=(*_NET_RULES, rule.text_only),
     draft=_NET_DRAFT,
 )
@@ -488,7 +457,7 @@ QWEN35MOE = replace(
     QWEN35,
     model_type="qwen3_5_moe_text",
     integers=_WITHOUT_MLP,
-    modules={**QWEN35.modules, **modules({**QWEN_EXPERTS, **SHARED_EXPERT}, {})},
+    layer={**QWEN35.layer, **QWEN_EXPERTS, **SHARED_EXPERT},
     rules=(*QWEN35.rules, *expert_rules(True), shared_width, _no_width),
 )
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import PREFIX, TOP, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import PREFIX, TOP, GgufArchitecture, Modules
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
     as_deepseek,
-    without_drafts,
 )
 from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, LATENT, latent_sizes
 from edgegen_export.checkpoint.gguf.architectures.llama_like import NORMS
@@ -52,30 +51,28 @@ _MOE = "block_sparse_moe"
 KIMI_LINEAR = replace(
     DEEPSEEK2,
     model_type="kimi_linear",
-    modules=modules(
-        {
-            **NORMS,
-            **LATENT,
-            **_delta("self_attn"),
-            **{f"ssm_{x}": f"self_attn.{x}_proj" for x in ("f_a", "f_b", "g_a", "g_b")},
-            "ssm_a": Rates("self_attn.A_log", before=2, after=1),
-            **{f"ffn_{x}": f"{_MOE}.{x}_proj" for x in ("gate", "up", "down")},  # as transformers 5 writes them
-            "ffn_gate_inp": f"{_MOE}.gate",
-            "exp_probs_b": Parameter(f"{_MOE}.gate.e_score_correction"),
-            **{
-                f"ffn_{x}_exps": Each(f"{_MOE}.experts.{{n}}.{name}")
-                for x, name in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
-            },
-            **{f"ffn_{x}_shexp": f"{_MOE}.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
-        }
-    ),
+    layer={
+        **NORMS,
+        **LATENT,
+        **_delta("self_attn"),
+        **{f"ssm_{x}": f"self_attn.{x}_proj" for x in ("f_a", "f_b", "g_a", "g_b")},
+        "ssm_a": Rates("self_attn.A_log", before=2, after=1),
+        **{f"ffn_{x}": f"{_MOE}.{x}_proj" for x in ("gate", "up", "down")},  # as transformers 5 writes them
+        "ffn_gate_inp": f"{_MOE}.gate",
+        "exp_probs_b": Parameter(f"{_MOE}.gate.e_score_correction"),
+        **{
+            f"ffn_{x}_exps": Each(f"{_MOE}.experts.{{n}}.{name}")
+            for x, name in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
+        },
+        **{f"ffn_{x}_shexp": f"{_MOE}.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
+    },
     rules=(_delta_attention, latent_sizes, *as_deepseek("num_experts", "num_shared_experts"), _normalized),
 )
 
 
 def _bounded(read: MetadataReader) -> Entries:
     """Ling 3.0, whose decay has a bound. Layers that propose further tokens are left out."""
-    attends, drafts = read.layers_with_attention(), without_drafts(read)
+    attends, drafts = read.layers_with_attention(), rule.without_drafts(read)
     for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):
         if any(read.by_layer(key)):
             read.wrong(key, "limits of what the gates of experts give are not supported, only 0 for each layer")
@@ -94,21 +91,19 @@ _LING = "attention"
 BAILINGMOE3 = replace(
     DEEPSEEK2,
     model_type="bailing_hybrid",
-    modules=modules(
-        {
-            **NORMS,
-            **{ours: str(theirs).replace("self_attn", _LING) for ours, theirs in LATENT.items()},
-            "attn_output": f"{_LING}.dense",  # in all layers, as transformers 5 writes it
-            "attn_gate": f"{_LING}.g_proj",
-            **_delta(_LING),
-            "ssm_f_a": f"{_LING}.f_proj",
-            "ssm_g_a": f"{_LING}.g_proj",
-            "ssm_a": Rates(f"{_LING}.A_log", positive=True),
-            **DEEPSEEK_EXPERTS,
-            "exp_probs_b": Parameter("mlp.gate.expert"),
-        },
-        {**TOP, "token_embd": "model.word_embeddings"},
-    ),
+    layer={
+        **NORMS,
+        **{ours: str(theirs).replace("self_attn", _LING) for ours, theirs in LATENT.items()},
+        "attn_output": f"{_LING}.dense",  # in all layers, as transformers 5 writes it
+        "attn_gate": f"{_LING}.g_proj",
+        **_delta(_LING),
+        "ssm_f_a": f"{_LING}.f_proj",
+        "ssm_g_a": f"{_LING}.g_proj",
+        "ssm_a": Rates(f"{_LING}.A_log", positive=True),
+        **DEEPSEEK_EXPERTS,
+        "exp_probs_b": Parameter("mlp.gate.expert"),
+    },
+    top={**TOP, "token_embd": "model.word_embeddings"},
     rules=(
         _bounded,
         latent_sizes,

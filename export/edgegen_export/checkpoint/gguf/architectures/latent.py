@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import PREFIX, GgufArchitecture, Modules, modules
+from edgegen_export.checkpoint.gguf.architecture import PREFIX, GgufArchitecture, Modules
 from edgegen_export.checkpoint.gguf.architectures.experts import softmax
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
@@ -12,7 +12,6 @@ from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     as_deepseek,
     counts_behind_dense,
     routing,
-    without_drafts,
 )
 from edgegen_export.checkpoint.gguf.architectures.llama_like import GATED_MLP, LLAMA, NORMS
 from edgegen_export.checkpoint.gguf.config_rules import Entries
@@ -101,8 +100,8 @@ def _experts(read: MetadataReader) -> Entries:
 DEEPSEEK2 = replace(
     LLAMA,
     model_type="deepseek_v2",
-    modules=modules({**NORMS, **LATENT, **DEEPSEEK_EXPERTS}),
-    rules=(latent_sizes, _deepseek_rope, rule.bias("attention_bias", "attn_kv_a_mqa"), _experts, without_drafts),
+    layer={**NORMS, **LATENT, **DEEPSEEK_EXPERTS},
+    rules=(latent_sizes, _deepseek_rope, rule.bias("attention_bias", "attn_kv_a_mqa"), _experts, rule.without_drafts),
     joined=(_SPLIT,),
     draft=NEXTN,
 )
@@ -126,17 +125,15 @@ MISTRAL4 = replace(
     DEEPSEEK2,
     draft=None,
     model_type="mistral4",
-    modules=modules(
-        {
-            **NORMS,
-            **LATENT,
-            **{name: module for name, module in DEEPSEEK_EXPERTS.items() if name != "exp_probs_b"},
-            "ffn_gate_exps": "mlp.experts.gate_proj",
-            "ffn_up_exps": "mlp.experts.up_proj",
-            "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
-            "ffn_down_exps": "mlp.experts.down_proj",
-        }
-    ),
+    layer={
+        **NORMS,
+        **LATENT,
+        **{name: module for name, module in DEEPSEEK_EXPERTS.items() if name != "exp_probs_b"},
+        "ffn_gate_exps": "mlp.experts.gate_proj",
+        "ffn_up_exps": "mlp.experts.up_proj",
+        "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
+        "ffn_down_exps": "mlp.experts.down_proj",
+    },
     rules=(
         _mistral4_sizes,
         rule.bias("attention_bias", "attn_kv_a_mqa"),
@@ -158,7 +155,7 @@ MISTRAL4 = replace(
 MINICPM3 = replace(
     LLAMA,
     model_type="minicpm3",
-    modules=modules({**NORMS, **LATENT, **GATED_MLP}),
+    layer={**NORMS, **LATENT, **GATED_MLP},
     rules=(
         latent_sizes,
         rule.rope_scaling,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, GgufArchitecture, modules
+from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, GgufArchitecture
 from edgegen_export.checkpoint.gguf.architectures.llama_like import LLAMA
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Parameter, Unsqueezed
@@ -24,35 +24,28 @@ LFM2 = replace(
     model_type="lfm2",
     integers={**SIZES, "shortconv.l_cache": "conv_L_cache"},
     reals={RMS_NORM_EPS: "norm_eps"},
-    modules=modules(
-        {
-            "attn_norm": "operator_norm",
-            "attn_q": "self_attn.q_proj",
-            "attn_k": "self_attn.k_proj",
-            "attn_v": "self_attn.v_proj",
-            "attn_output": "self_attn.out_proj",
-            "attn_q_norm": "self_attn.q_layernorm",
-            "attn_k_norm": "self_attn.k_layernorm",
-            "shortconv.conv": Unsqueezed("conv.conv", axis=1),
-            "shortconv.in_proj": "conv.in_proj",
-            "shortconv.out_proj": "conv.out_proj",
-            "ffn_norm": "ffn_norm",
-            "ffn_gate": "feed_forward.w1",
-            "ffn_up": "feed_forward.w3",
-            "ffn_down": "feed_forward.w2",
-        },
-        {"token_embd": "model.embed_tokens", "token_embd_norm": "model.embedding_norm", "output": "lm_head"},
-    ),
+    layer={
+        "attn_norm": "operator_norm",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.out_proj",
+        "attn_q_norm": "self_attn.q_layernorm",
+        "attn_k_norm": "self_attn.k_layernorm",
+        "shortconv.conv": Unsqueezed("conv.conv", axis=1),
+        "shortconv.in_proj": "conv.in_proj",
+        "shortconv.out_proj": "conv.out_proj",
+        "ffn_norm": "ffn_norm",
+        "ffn_gate": "feed_forward.w1",
+        "ffn_up": "feed_forward.w3",
+        "ffn_down": "feed_forward.w2",
+    },
+    top={"token_embd": "model.embed_tokens", "token_embd_norm": "model.embedding_norm", "output": "lm_head"},
     rules=(_layer_types, _width, rule.grouped_heads, rule.full_rotary),
 )
 
 
-_SIGMOID = 2
-"""How experts are weighed, where files say it."""
-
-
 def _experts(read: MetadataReader) -> Entries:
-    read.refuse("expert_gating_func", (_SIGMOID,), "experts are weighed by sigmoids only in this architecture")
     dense = read.integer("leading_dense_block_count", 0, least=0)
     return {
         "num_experts": read.integer("expert_count"),
@@ -68,20 +61,15 @@ def _experts(read: MetadataReader) -> Entries:
 LFM2MOE = replace(
     LFM2,
     model_type="lfm2_moe",
-    modules={
-        **LFM2.modules,
-        **modules(
-            {
-                "ffn_gate_inp": "feed_forward.gate",
-                "exp_probs_b": Parameter("feed_forward.expert"),
-                "ffn_gate_exps": Each("feed_forward.experts.{n}.w1"),
-                "ffn_up_exps": Each("feed_forward.experts.{n}.w3"),
-                "ffn_down_exps": Each("feed_forward.experts.{n}.w2"),
-            },
-            {},
-        ),
+    layer={
+        **LFM2.layer,
+        "ffn_gate_inp": "feed_forward.gate",
+        "exp_probs_b": Parameter("feed_forward.expert"),
+        "ffn_gate_exps": Each("feed_forward.experts.{n}.w1"),
+        "ffn_up_exps": Each("feed_forward.experts.{n}.w3"),
+        "ffn_down_exps": Each("feed_forward.experts.{n}.w2"),
     },
-    rules=(_layer_types, _experts, rule.grouped_heads, rule.full_rotary),
+    rules=(_layer_types, _experts, rule.weighed_by_sigmoids(2), rule.grouped_heads, rule.full_rotary),
 )
 
 BY_NAME: Mapping[str, GgufArchitecture] = {

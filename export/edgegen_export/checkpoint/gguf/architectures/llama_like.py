@@ -13,7 +13,6 @@ from edgegen_export.checkpoint.gguf.architecture import (
     TOP,
     GgufArchitecture,
     Modules,
-    modules,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Flat, GroupedHeads, RotaryPairs
@@ -36,19 +35,19 @@ LLAMA = GgufArchitecture(
     model_type="llama",
     integers=SIZES,
     reals={RMS_NORM_EPS: "rms_norm_eps"},
-    modules=modules({**NORMS, **ATTENTION, **PAIRED, **GATED_MLP}),
+    layer={**NORMS, **ATTENTION, **PAIRED, **GATED_MLP},
     rules=(*_RULES, _ATTENTION_BIAS, rule.bias("mlp_bias", "ffn_up")),
 )
 QWEN2 = replace(
     LLAMA,
     model_type="qwen2",
-    modules=modules({**NORMS, **ATTENTION, **GATED_MLP}),
+    layer={**NORMS, **ATTENTION, **GATED_MLP},
     rules=_RULES,
 )
 QWEN3 = replace(
     QWEN2,
     model_type="qwen3",
-    modules=modules({**NORMS, **ATTENTION, **QK_NORMS, **GATED_MLP}),
+    layer={**NORMS, **ATTENTION, **QK_NORMS, **GATED_MLP},
     rules=(*rule.WHOLE_HEADS, _ATTENTION_BIAS),
 )
 
@@ -75,11 +74,9 @@ def _cycles(read: MetadataReader) -> Entries:
 HRM_TEXT = replace(
     LLAMA,
     model_type="hrm_text",
-    modules=modules(
-        {**ATTENTION, "attn_gate": "self_attn.gate_proj", **GATED_MLP},
-        {"token_embd": "model.embed_tokens", "hrm.z_l_init": Flat("model.z_L_init"), "output": "lm_head"},
-        "model.{stack}.layers.{i}.",
-    ),
+    layer={**ATTENTION, "attn_gate": "self_attn.gate_proj", **GATED_MLP},
+    top={"token_embd": "model.embed_tokens", "hrm.z_l_init": Flat("model.z_L_init"), "output": "lm_head"},
+    prefix="model.{stack}.layers.{i}.",
     rules=(*rule.WHOLE_HEADS, _cycles),
     stacks=("L_module", "H_module"),
 )
@@ -139,9 +136,8 @@ OLMO = replace(
     LLAMA,
     model_type="olmo",
     reals={},
-    modules=modules(
-        {**ATTENTION, **PAIRED, **GATED_MLP}, {name: theirs for name, theirs in TOP.items() if name != "output_norm"}
-    ),
+    layer={**ATTENTION, **PAIRED, **GATED_MLP},
+    top={name: theirs for name, theirs in TOP.items() if name != "output_norm"},
     rules=(*_RULES, _ATTENTION_BIAS, _olmo),
 )
 
@@ -156,15 +152,13 @@ def _olmo3_windows(read: MetadataReader) -> Entries:
 OLMO2 = replace(
     LLAMA,
     model_type="olmo2",
-    modules=modules(
-        {
-            **ATTENTION,
-            **QK_NORMS,
-            "post_attention_norm": "post_attention_layernorm",
-            **GATED_MLP,
-            "post_ffw_norm": "post_feedforward_layernorm",
-        }
-    ),
+    layer={
+        **ATTENTION,
+        **QK_NORMS,
+        "post_attention_norm": "post_attention_layernorm",
+        **GATED_MLP,
+        "post_ffw_norm": "post_feedforward_layernorm",
+    },
     rules=(*_RULES, _ATTENTION_BIAS, _olmo3_windows),
 )
 
@@ -173,14 +167,14 @@ COMMAND_R = replace(
     LLAMA,
     model_type="cohere",
     reals={LAYER_NORM_EPS: "layer_norm_eps", "logit_scale": "logit_scale"},
-    modules=modules({"attn_norm": "input_layernorm", **ATTENTION, **QK_NORMS, **GATED_MLP}),
+    layer={"attn_norm": "input_layernorm", **ATTENTION, **QK_NORMS, **GATED_MLP},
     rules=(*_RULES, _ATTENTION_BIAS, rule.qk_norm),
 )
 
 COHERE2 = replace(
     COMMAND_R,
     model_type="cohere2",
-    modules=modules({"attn_norm": "input_layernorm", **ATTENTION, **GATED_MLP}),
+    layer={"attn_norm": "input_layernorm", **ATTENTION, **GATED_MLP},
     rules=(*rule.WHOLE_HEADS, _ATTENTION_BIAS, rule.sliding_layers(4)),
 )
 
@@ -195,19 +189,17 @@ EXAONE = replace(
     LLAMA,
     model_type="exaone",
     reals={},
-    modules=modules(
-        {
-            "attn_norm": "ln_1",
-            **{f"attn_{x}": f"attn.attention.{x}_proj" for x in "qkv"},
-            "attn_output": "attn.attention.out_proj",
-            "ffn_norm": "ln_2",
-            "ffn_gate": "mlp.c_fc_0",
-            "ffn_up": "mlp.c_fc_1",
-            "ffn_down": "mlp.c_proj",
-        },
-        {"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
-        "transformer.h.{i}.",
-    ),
+    layer={
+        "attn_norm": "ln_1",
+        **{f"attn_{x}": f"attn.attention.{x}_proj" for x in "qkv"},
+        "attn_output": "attn.attention.out_proj",
+        "ffn_norm": "ln_2",
+        "ffn_gate": "mlp.c_fc_0",
+        "ffn_up": "mlp.c_fc_1",
+        "ffn_down": "mlp.c_proj",
+    },
+    top={"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
+    prefix="transformer.h.{i}.",
     rules=(*_RULES, _exaone),
 )
 
@@ -215,20 +207,18 @@ _WQKV = f"{PREFIX}attention.w"
 INTERNLM2 = replace(
     LLAMA,
     model_type="internlm2",
-    modules=modules(
-        {
-            "attn_norm": "attention_norm",
-            "attn_q": RotaryPairs("attention.wq"),
-            "attn_k": RotaryPairs("attention.wk"),
-            "attn_v": "attention.wv",
-            "attn_output": "attention.wo",
-            "ffn_norm": "ffn_norm",
-            "ffn_gate": "feed_forward.w1",
-            "ffn_up": "feed_forward.w3",
-            "ffn_down": "feed_forward.w2",
-        },
-        {"token_embd": "model.tok_embeddings", "output_norm": "model.norm", "output": "output"},
-    ),
+    layer={
+        "attn_norm": "attention_norm",
+        "attn_q": RotaryPairs("attention.wq"),
+        "attn_k": RotaryPairs("attention.wk"),
+        "attn_v": "attention.wv",
+        "attn_output": "attention.wo",
+        "ffn_norm": "ffn_norm",
+        "ffn_gate": "feed_forward.w1",
+        "ffn_up": "feed_forward.w3",
+        "ffn_down": "feed_forward.w2",
+    },
+    top={"token_embd": "model.tok_embeddings", "output_norm": "model.norm", "output": "output"},
     joined=tuple(
         GroupedHeads(tuple(f"{_WQKV}{x}.{kind}" for x in "qkv"), f"{_WQKV}qkv.{kind}") for kind in ("weight", "bias")
     ),
@@ -258,7 +248,7 @@ STARCODER2 = replace(
     LLAMA,
     model_type="starcoder2",
     reals={LAYER_NORM_EPS: "norm_epsilon"},
-    modules=modules({**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}),
+    layer={**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
     rules=(*_RULES, _starcoder2),
 )
 
@@ -276,15 +266,13 @@ STABLELM = replace(
     LLAMA,
     model_type="stablelm",
     reals={LAYER_NORM_EPS: "layer_norm_eps"},
-    modules=modules(
-        {
-            **NORMS,
-            **ATTENTION,
-            "attn_q_norm": Each("self_attn.q_layernorm.norms.{n}"),
-            "attn_k_norm": Each("self_attn.k_layernorm.norms.{n}"),
-            **GATED_MLP,
-        }
-    ),
+    layer={
+        **NORMS,
+        **ATTENTION,
+        "attn_q_norm": Each("self_attn.q_layernorm.norms.{n}"),
+        "attn_k_norm": Each("self_attn.k_layernorm.norms.{n}"),
+        **GATED_MLP,
+    },
     rules=(rule.grouped_heads, rule.partial_rotary("partial_rotary_factor"), _stablelm),
 )
 

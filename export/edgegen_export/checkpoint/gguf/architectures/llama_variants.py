@@ -12,7 +12,6 @@ from edgegen_export.checkpoint.gguf.architecture import (
     GgufArchitecture,
     Modules,
     Vectors,
-    modules,
 )
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
@@ -48,22 +47,20 @@ MISTRAL3 = replace(LLAMA, model_type="ministral3", rules=(*_HEADS, _mistral3))
 ERNIE4_5 = replace(
     LLAMA,
     model_type="ernie4_5",
-    modules=modules({**NORMS, **ATTENTION, **GATED_MLP}),
+    layer={**NORMS, **ATTENTION, **GATED_MLP},
     rules=(*rule.WHOLE_HEADS, rule.bias("use_bias", "attn_q")),
 )
 
 HUNYUAN_DENSE = replace(
     QWEN3,
     model_type="hunyuan_v1_dense",
-    modules=modules(
-        {
-            **NORMS,
-            **ATTENTION,
-            "attn_q_norm": "self_attn.query_layernorm",
-            "attn_k_norm": "self_attn.key_layernorm",
-            **GATED_MLP,
-        }
-    ),
+    layer={
+        **NORMS,
+        **ATTENTION,
+        "attn_q_norm": "self_attn.query_layernorm",
+        "attn_k_norm": "self_attn.key_layernorm",
+        **GATED_MLP,
+    },
 )
 
 
@@ -87,7 +84,7 @@ _GLM_RULES = (*_HEADS, rule.partial_rotary("partial_rotary_factor"), _attention_
 CHATGLM = replace(
     LLAMA,
     model_type="glm",
-    modules=modules({**_GLM_LAYER, "attn_qkv": Fused("self_attn.{part}_proj")}),
+    layer={**_GLM_LAYER, "attn_qkv": Fused("self_attn.{part}_proj")},
     rules=_GLM_RULES,
 )
 
@@ -97,22 +94,19 @@ def _glm4(read: MetadataReader) -> Entries:
     arranged for them."""
     if any(read.numbers("rope.dimension_sections")):
         read.heads = read.heads._replace(halved=read.integer("rope.dimension_count", read.heads.size))
-    drafts = read.integer("nextn_predict_layers", 0, least=0)
-    return {"num_hidden_layers": max(1, read.layers - drafts)}
+    return rule.without_drafts(read)
 
 
 GLM4 = replace(
     CHATGLM,
     model_type="glm4",
-    modules=modules(
-        {
-            **_GLM_LAYER,
-            "attn_q": RotaryHalves("self_attn.q_proj"),
-            "attn_k": RotaryHalves("self_attn.k_proj"),
-            "post_attention_norm": "post_self_attn_layernorm",
-            "post_ffw_norm": "post_mlp_layernorm",
-        }
-    ),
+    layer={
+        **_GLM_LAYER,
+        "attn_q": RotaryHalves("self_attn.q_proj"),
+        "attn_k": RotaryHalves("self_attn.k_proj"),
+        "post_attention_norm": "post_self_attn_layernorm",
+        "post_ffw_norm": "post_mlp_layernorm",
+    },
     rules=(*_GLM_RULES, _glm4),
 )
 
@@ -123,17 +117,15 @@ _XIELU: Vectors = {
 APERTUS = replace(
     QWEN3,
     model_type="apertus",
-    modules=modules(
-        {
-            "attn_norm": "attention_layernorm",
-            **ATTENTION,
-            "attn_q_norm": "self_attn.q_norm",
-            "attn_k_norm": "self_attn.k_norm",
-            "ffn_norm": "feedforward_layernorm",
-            "ffn_up": "mlp.up_proj",
-            "ffn_down": "mlp.down_proj",
-        }
-    ),
+    layer={
+        "attn_norm": "attention_layernorm",
+        **ATTENTION,
+        "attn_q_norm": "self_attn.q_norm",
+        "attn_k_norm": "self_attn.k_norm",
+        "ffn_norm": "feedforward_layernorm",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
     rules=(*QWEN3.rules, rule.no_default_scaling),
     vectors=_XIELU,
 )
@@ -141,14 +133,12 @@ APERTUS = replace(
 SEED_OSS = replace(
     LLAMA,
     model_type="seed_oss",
-    modules=modules(
-        {
-            "attn_norm": "input_layernorm",
-            **ATTENTION,
-            "post_attention_norm": "post_attention_layernorm",
-            **GATED_MLP,
-        }
-    ),
+    layer={
+        "attn_norm": "input_layernorm",
+        **ATTENTION,
+        "post_attention_norm": "post_attention_layernorm",
+        **GATED_MLP,
+    },
     rules=(
         *_HEADS,
         rule.full_rotary,
@@ -164,17 +154,15 @@ PHI2 = replace(
     LLAMA,
     model_type="phi",
     reals={LAYER_NORM_EPS: "layer_norm_eps"},
-    modules=modules(
-        {
-            "attn_norm": "input_layernorm",
-            **ATTENTION,
-            "attn_qkv": Fused("self_attn.{part}_proj"),  # of older conversions
-            "attn_output": "self_attn.dense",
-            "ffn_up": "mlp.fc1",
-            "ffn_down": "mlp.fc2",
-        },
-        {**TOP, "output_norm": "model.final_layernorm"},
-    ),
+    layer={
+        "attn_norm": "input_layernorm",
+        **ATTENTION,
+        "attn_qkv": Fused("self_attn.{part}_proj"),  # of older conversions
+        "attn_output": "self_attn.dense",
+        "ffn_up": "mlp.fc1",
+        "ffn_down": "mlp.fc2",
+    },
+    top={**TOP, "output_norm": "model.final_layernorm"},
     rules=_RULES,
 )
 
@@ -188,15 +176,13 @@ def _phi3(read: MetadataReader) -> Entries:
 PHI3 = replace(
     LLAMA,
     model_type="phi3",
-    modules=modules(
-        {
-            **NORMS,
-            "attn_qkv": "self_attn.qkv_proj",
-            "attn_output": "self_attn.o_proj",
-            "ffn_up": "mlp.gate_up_proj",
-            "ffn_down": "mlp.down_proj",
-        }
-    ),
+    layer={
+        **NORMS,
+        "attn_qkv": "self_attn.qkv_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_up": "mlp.gate_up_proj",
+        "ffn_down": "mlp.down_proj",
+    },
     rules=(*_RULES, _phi3),
 )
 
@@ -206,28 +192,26 @@ _BIASES = (rule.bias("attention_bias", "attn_q"), rule.bias("mlp_bias", "ffn_up"
 ARCEE = replace(
     LLAMA,
     model_type="arcee",
-    modules=modules({**NORMS, **ATTENTION, **PAIRED, **_MLP}),
+    layer={**NORMS, **ATTENTION, **PAIRED, **_MLP},
 )
 NEMOTRON = replace(
     LLAMA,
     model_type="nemotron",
     reals={LAYER_NORM_EPS: "norm_eps"},
-    modules=modules(
-        {
-            "attn_norm": OnePlus("input_layernorm"),
-            "ffn_norm": OnePlus("post_attention_layernorm"),
-            **ATTENTION,
-            **_MLP,
-        },
-        {**TOP, "output_norm": OnePlus("model.norm")},
-    ),
+    layer={
+        "attn_norm": OnePlus("input_layernorm"),
+        "ffn_norm": OnePlus("post_attention_layernorm"),
+        **ATTENTION,
+        **_MLP,
+    },
+    top={**TOP, "output_norm": OnePlus("model.norm")},
     rules=(rule.grouped_heads, rule.head_dim_if_own, rule.partial_rotary("partial_rotary_factor"), *_BIASES),
 )
 JAIS2 = replace(
     LLAMA,
     model_type="jais2",
     reals={LAYER_NORM_EPS: "layer_norm_eps"},
-    modules=modules({**NORMS, **ATTENTION, **_MLP}),
+    layer={**NORMS, **ATTENTION, **_MLP},
     rules=(rule.grouped_heads, rule.head_dim_if_own, rule.full_rotary),
 )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture, modules
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Blends, ByNetHead, NetHeads, Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -36,32 +36,30 @@ RWKV7 = GgufArchitecture(
         "attention.gate_lora_rank": "gate_low_rank_dim",
     },
     reals={LAYER_NORM_EPS: "norm_eps"},
-    modules=modules(
-        {
-            "attn_norm": "attn_norm",
-            "attn_norm_2": "ffn_norm",
-            **_LOW_RANK,
-            **{f"time_mix_{x}0": Parameter(f"attn.{x}_lora.lora.2.bias") for x in "wav"},
-            "time_mix_lerp_fused": Blends("attn.x_{part}", "rwkvag"),
-            "time_mix_k_k": Parameter("attn.k_k"),
-            "time_mix_k_a": Parameter("attn.k_a"),
-            "time_mix_r_k": ByNetHead("attn.r_k"),
-            "time_mix_receptance": "attn.r_proj",
-            "time_mix_key": "attn.k_proj",
-            "time_mix_value": "attn.v_proj",
-            "time_mix_output": "attn.o_proj",
-            "time_mix_ln": "attn.g_norm",
-            "channel_mix_lerp_k": Parameter("ffn.x_k"),
-            "channel_mix_key": "ffn.key",
-            "channel_mix_value": "ffn.value",
-        },
-        {
-            "token_embd": "model.embeddings",
-            "token_embd_norm": "model.layers.0.pre_norm",
-            "output_norm": "model.norm",
-            "output": "lm_head",
-        },
-    ),
+    layer={
+        "attn_norm": "attn_norm",
+        "attn_norm_2": "ffn_norm",
+        **_LOW_RANK,
+        **{f"time_mix_{x}0": Parameter(f"attn.{x}_lora.lora.2.bias") for x in "wav"},
+        "time_mix_lerp_fused": Blends("attn.x_{part}", "rwkvag"),
+        "time_mix_k_k": Parameter("attn.k_k"),
+        "time_mix_k_a": Parameter("attn.k_a"),
+        "time_mix_r_k": ByNetHead("attn.r_k"),
+        "time_mix_receptance": "attn.r_proj",
+        "time_mix_key": "attn.k_proj",
+        "time_mix_value": "attn.v_proj",
+        "time_mix_output": "attn.o_proj",
+        "time_mix_ln": "attn.g_norm",
+        "channel_mix_lerp_k": Parameter("ffn.x_k"),
+        "channel_mix_key": "ffn.key",
+        "channel_mix_value": "ffn.value",
+    },
+    top={
+        "token_embd": "model.embeddings",
+        "token_embd_norm": "model.layers.0.pre_norm",
+        "output_norm": "model.norm",
+        "output": "lm_head",
+    },
     rules=(_heads,),
 )
 

@@ -14,7 +14,7 @@ from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 QWEN2VL = replace(QWEN2, rules=(*QWEN2.rules, rule.text_only))
 QWEN3VL = replace(QWEN3, rules=(*QWEN3.rules, rule.text_only))
 QWEN3VLMOE = replace(QWEN3MOE, rules=(*QWEN3MOE.rules, rule.text_only))
-PADDLEOCR = replace(LLAMA, modules=QWEN2.modules, rules=(*LLAMA.rules, rule.text_only))
+PADDLEOCR = replace(LLAMA, layer=QWEN2.layer, rules=(*LLAMA.rules, rule.text_only))
 """An Ernie 4.5 that rotates halves of heads, and not adjacent pairs: a Llama."""
 
 
