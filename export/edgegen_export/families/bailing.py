@@ -13,6 +13,7 @@ from edgegen_export.architecture.components.kimi_delta_attention import KimiDelt
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.draft_head import DraftHead
+from edgegen_export.families import glm
 from edgegen_export.families.glm import DRAFTS, GLM4_MOE_DEFAULTS
 from edgegen_export.families.kimi_linear import KIMI_ALIASES, delta_tensors, sound_net
 from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent, tensors_beside_mlp
@@ -68,15 +69,7 @@ def _moe_tensors(config: DecoderConfig) -> TensorMap:
     }
 
 
-DRAFT_HEAD = DraftHead(
-    "layers.{n}.",
-    {
-        "draft_in": "layers.{n}.eh_proj",
-        "draft_embed_norm": "layers.{n}.enorm",
-        "draft_hidden_norm": "layers.{n}.hnorm",
-        "final_norm": "layers.{n}.final_layernorm",
-    },
-)
+DRAFT_HEAD = DraftHead(glm.DRAFT_HEAD.layer, {**glm.DRAFT_HEAD.around, "final_norm": "layers.{n}.final_layernorm"})
 
 _ALIASES = {
     "n_routed_experts": "num_experts",

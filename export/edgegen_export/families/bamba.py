@@ -6,7 +6,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
-from edgegen_export.families.mamba2 import mixer_tensors, with_mixers
+from edgegen_export.families.mamba2 import MIXER_DEFAULTS, mixer_tensors, with_mixers
 
 BAMBA_MLP_TENSORS = {
     **{ours: theirs.replace(".mlp.", ".feed_forward.") for ours, theirs in LLAMA_TENSORS.items()},
@@ -43,11 +43,6 @@ BAMBA = Architecture(
         "max_position_embeddings": 262144,
         "rms_norm_eps": 1e-5,
         "partial_rotary_factor": 0.5,
-        "mamba_n_heads": 128,
-        "mamba_n_groups": 1,
-        "mamba_d_state": 256,
-        "mamba_d_head": "auto",
-        "mamba_d_conv": 4,
-        "mamba_expand": 2,
+        **MIXER_DEFAULTS,
     },
 )

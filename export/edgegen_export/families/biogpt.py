@@ -7,10 +7,10 @@ from edgegen_export.architecture.components.learned_positions import LearnedPosi
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Skipping
+from edgegen_export.families.opt import OPT_LAYERS
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
-from edgegen_export.reading.tensor_names import named, named_parts
+from edgegen_export.reading.tensor_names import named
 
 
 def read_biogpt(read: ConfigReader) -> DecoderConfig:
@@ -29,14 +29,7 @@ BIOGPT = Architecture(
     classes=("BioGptForCausalLM",),
     read=read_biogpt,
     tensors={
-        "embed.weight": "embed_tokens.weight",
-        "positions.weight": Skipping("embed_positions.weight", rows=2),
-        **named("layers.{i}.attn_norm", "layers.{i}.self_attn_layer_norm"),
-        **named_parts("layers.{i}.attn", "layers.{i}.self_attn", {x: f"{x}_proj" for x in "qkv"}),
-        **named("layers.{i}.attn.o", "layers.{i}.self_attn.out_proj"),
-        **named("layers.{i}.mlp_norm", "layers.{i}.final_layer_norm"),
-        **named("layers.{i}.mlp.up", "layers.{i}.fc1"),
-        **named("layers.{i}.mlp.down", "layers.{i}.fc2"),
+        **OPT_LAYERS,
         **named("final_norm", "layer_norm"),
         "head.weight": "output_projection.weight",
     },

@@ -14,7 +14,7 @@ from edgegen_export.architecture.config import Block, DecoderConfig, Layer, Mult
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.bamba import BAMBA_TENSORS
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
-from edgegen_export.families.mamba2 import read_mixer
+from edgegen_export.families.mamba2 import MIXER_DEFAULTS, read_mixer
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS, alibi_slopes, layer_norm
 from edgegen_export.reading.rope import read_rope
@@ -155,12 +155,7 @@ FALCON_H1 = Architecture(
         "rms_norm_eps": 1e-5,
         "rope_theta": 100000.0,
         "mamba_d_ssm": 1024,
-        "mamba_n_heads": 128,
-        "mamba_n_groups": 1,
-        "mamba_d_state": 256,
-        "mamba_d_head": "auto",
-        "mamba_d_conv": 4,
-        "mamba_expand": 2,
+        **MIXER_DEFAULTS,
         **{
             f"{name}_multiplier": 1.0
             for name in ("embedding", "lm_head", "key", "attention_in", "attention_out", "ssm_in", "ssm_out")

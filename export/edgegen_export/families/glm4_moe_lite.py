@@ -1,11 +1,11 @@
 """GLM-4.7-Flash: DeepSeek-V3's attention and routing after a dense first layer."""
 
-from edgegen_export.architecture.architecture import Architecture
+from dataclasses import replace
+
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.deepseek import DEEPSEEK_V3
-from edgegen_export.families.glm import DRAFT_HEAD, DRAFTS
-from edgegen_export.families.latent import LATENT_DEFAULTS, read_latent
+from edgegen_export.families.latent import read_latent
 from edgegen_export.reading.experts import behind_dense, read_mlp_types, with_deepseek_experts
 
 
@@ -17,13 +17,13 @@ def read_glm4_moe_lite(read: ConfigReader) -> DecoderConfig:
     return with_deepseek_experts(read, config, read_mlp_types(read, config.num_layers, behind))
 
 
-GLM4_MOE_LITE = Architecture(
+GLM4_MOE_LITE = replace(
+    DEEPSEEK_V3,
     model_types=("glm4_moe_lite",),
     classes=("Glm4MoeLiteForCausalLM",),
     read=read_glm4_moe_lite,
-    tensors=DEEPSEEK_V3.tensors,
     defaults={
-        **LATENT_DEFAULTS,
+        **DEEPSEEK_V3.defaults,
         "vocab_size": 154880,
         "hidden_size": 2048,
         "intermediate_size": 10240,
@@ -31,21 +31,15 @@ GLM4_MOE_LITE = Architecture(
         "num_attention_heads": 20,
         "max_position_embeddings": 202752,
         "rms_norm_eps": 1e-5,
-        "rope_interleave": True,
         "q_lora_rank": 768,
         "qk_nope_head_dim": 192,
         "v_head_dim": 256,
         "moe_intermediate_size": 1536,
         "n_routed_experts": 64,
-        "n_shared_experts": 1,
         "num_experts_per_tok": 4,
         "routed_scaling_factor": 1.8,
         "n_group": 1,
         "topk_group": 1,
         "first_k_dense_replace": 1,
-        "norm_topk_prob": True,
     },
-    drafts=DRAFTS,
-    draft_head=DRAFT_HEAD,
-    aliases={"num_local_experts": "n_routed_experts"},
 )

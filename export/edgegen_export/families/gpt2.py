@@ -95,7 +95,8 @@ def read_openai_gpt(read: ConfigReader) -> DecoderConfig:
     return replace(config, block="norm_after_sum", final_norm=False)
 
 
-OPENAI_GPT = Architecture(
+OPENAI_GPT = replace(
+    GPT2,
     model_types=("openai-gpt",),
     classes=("OpenAIGPTLMHeadModel",),
     read=read_openai_gpt,
@@ -105,9 +106,7 @@ OPENAI_GPT = Architecture(
         "positions.weight": "positions_embed.weight",
     },
     defaults={**GPT2_DEFAULTS, "vocab_size": 40478, "n_positions": 512, "afn": "gelu"},
-    prefixes=GPT2.prefixes,
     ignored=(*GPT2.ignored, r"position_ids"),
-    aliases=GPT2.aliases,
 )
 
 
@@ -140,13 +139,11 @@ def _bigcode_tensors(config: DecoderConfig) -> TensorMap:
     }
 
 
-GPT_BIGCODE = Architecture(
+GPT_BIGCODE = replace(
+    GPT2,
     model_types=("gpt_bigcode",),
     classes=("GPTBigCodeForCausalLM",),
     read=read_gpt_bigcode,
     tensors=_bigcode_tensors,
     defaults={**GPT2_DEFAULTS, "activation_function": "gelu_pytorch_tanh"},
-    prefixes=("", "transformer."),
-    ignored=(r"h\.\d+\.attn\.bias", r"h\.\d+\.attn\.masked_bias"),
-    aliases=GPT2_ALIASES,
 )

@@ -71,7 +71,8 @@ def read_codegen(read: ConfigReader) -> DecoderConfig:
     return config
 
 
-CODEGEN = Architecture(
+CODEGEN = replace(
+    GPTJ,
     model_types=("codegen",),
     classes=("CodeGenForCausalLM",),
     read=read_codegen,
@@ -80,8 +81,5 @@ CODEGEN = Architecture(
         tuple(f"layers.{{i}}.attn.{x}.weight" for x in "qvk"): Interleaved("h.{i}.attn.qkv_proj.weight", SHARES),
         "layers.{i}.attn.o.weight": "h.{i}.attn.out_proj.weight",
     },
-    defaults=GPTJ.defaults,
-    prefixes=GPTJ.prefixes,
     ignored=(r"h\.\d+\.attn\.(causal_mask|bias|masked_bias|embed_positions)",),
-    aliases=GPT2_ALIASES,
 )

@@ -16,7 +16,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
-from edgegen_export.families.mamba2 import mixer_tensors, recurrent_layers, with_mixers
+from edgegen_export.families.mamba2 import MIXER_DEFAULTS, mixer_tensors, recurrent_layers, with_mixers
 from edgegen_export.files.fields import is_a
 from edgegen_export.reading.experts import with_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
@@ -225,15 +225,8 @@ GRANITE4 = Architecture(
     read=read_granite4,
     tensors=_granite4_tensors,
     defaults={
-        **GRANITE.defaults,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
+        **GRANITE_MOE.defaults,
         "shared_intermediate_size": 1024,
-        "mamba_n_heads": 128,
-        "mamba_n_groups": 1,
-        "mamba_d_state": 256,
-        "mamba_d_head": "auto",
-        "mamba_d_conv": 4,
-        "mamba_expand": 2,
+        **MIXER_DEFAULTS,
     },
 )

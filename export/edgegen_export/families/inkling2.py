@@ -251,26 +251,23 @@ _DEFAULTS: Mapping[str, Any] = {
     "final_logit_softcapping": 30.0,
     "scoring_func": "sigmoid",
 }
-_ALIASES = {**INKLING_ALIASES, "intermediate_size": "moe_intermediate_size", "routed_scaling_factor": "route_scale"}
-_PREFIXES = ("", "model.", "model.llm.")
-
 INKLING2 = Architecture(
     model_types=("inkling2_text",),
     classes=("Inkling2ForCausalLM",),
     read=read_inkling2,
     tensors=tensors,
     defaults=_DEFAULTS,
-    prefixes=_PREFIXES,
-    aliases=_ALIASES,
+    prefixes=("", "model.", "model.llm."),
+    aliases={**INKLING_ALIASES, "intermediate_size": "moe_intermediate_size", "routed_scaling_factor": "route_scale"},
 )
 
-INKLING2_LOOP = Architecture(
+INKLING2_LOOP = replace(
+    INKLING2,
     model_types=("inkling2_loop_text",),
     classes=("Inkling2LoopForCausalLM",),
     read=read_inkling2_loop,
-    tensors=tensors,
     defaults={
-        **_DEFAULTS,
+        **INKLING2.defaults,
         "hidden_size": 2304,
         "num_hidden_layers": 24,
         "num_attention_heads": 24,
@@ -283,6 +280,4 @@ INKLING2_LOOP = Architecture(
         "loop_num_passes": 3,
         "loop_gate_rank": 64,
     },
-    prefixes=_PREFIXES,
-    aliases=_ALIASES,
 )

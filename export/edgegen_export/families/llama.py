@@ -36,6 +36,12 @@ LLAMA_TENSORS = {
     "final_norm.weight": "norm.weight",
     "head.weight": "lm_head.weight",
 }
+NORM_BIASES: TensorMap = {
+    "layers.{i}.attn_norm.bias": "layers.{i}.input_layernorm.bias",
+    "layers.{i}.mlp_norm.bias": "layers.{i}.post_attention_layernorm.bias",
+    "final_norm.bias": "norm.bias",
+}
+"""Of models like it with LayerNorm."""
 BESIDE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." not in name}
 DENSE_MLP: TensorMap = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp." in name}
 

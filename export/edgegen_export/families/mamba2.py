@@ -21,6 +21,16 @@ _NO_LIMITS = ([0.0, float("inf")], (0.0, float("inf")), [0.0, {"__float__": "Inf
 
 _TIME_STEPS = tuple(f"time_step_{key}" for key in ("floor", "max", "min", "rank"))
 
+MIXER_DEFAULTS = {
+    "mamba_n_heads": 128,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 256,
+    "mamba_d_head": "auto",
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+}
+"""Of the config classes of hybrids."""
+
 KEYS = "chunk_size conv_bias d_conv d_head d_state expand n_groups n_heads proj_bias".split()
 """All keys, but for ``mamba_`` before each."""
 

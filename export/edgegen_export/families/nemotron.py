@@ -7,7 +7,7 @@ from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.arcee import PLAIN_TENSORS
-from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, NORM_BIASES, read_llama
 from edgegen_export.reading.parts import layer_norm, without_gate
 
 
@@ -21,12 +21,7 @@ NEMOTRON = Architecture(
     model_types=("nemotron",),
     classes=("NemotronForCausalLM",),
     read=read_nemotron,
-    tensors={
-        **PLAIN_TENSORS,
-        "layers.{i}.attn_norm.bias": "layers.{i}.input_layernorm.bias",
-        "layers.{i}.mlp_norm.bias": "layers.{i}.post_attention_layernorm.bias",
-        "final_norm.bias": "norm.bias",
-    },
+    tensors={**PLAIN_TENSORS, **NORM_BIASES},
     defaults={
         "vocab_size": 256000,
         "hidden_size": 6144,

@@ -3,7 +3,7 @@ embedding size."""
 
 from dataclasses import replace
 
-from edgegen_export.architecture.architecture import Architecture
+from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.learned_positions import LearnedPositions
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.components.norm import Norm
@@ -32,20 +32,25 @@ def read_opt(read: ConfigReader) -> DecoderConfig:
     )
 
 
+OPT_LAYERS: TensorMap = {
+    "embed.weight": "embed_tokens.weight",
+    "positions.weight": Skipping("embed_positions.weight", rows=2),
+    **named("layers.{i}.attn_norm", "layers.{i}.self_attn_layer_norm"),
+    **named_parts("layers.{i}.attn", "layers.{i}.self_attn", {x: f"{x}_proj" for x in "qkv"}),
+    **named("layers.{i}.attn.o", "layers.{i}.self_attn.out_proj"),
+    **named("layers.{i}.mlp_norm", "layers.{i}.final_layer_norm"),
+    **named("layers.{i}.mlp.up", "layers.{i}.fc1"),
+    **named("layers.{i}.mlp.down", "layers.{i}.fc2"),
+}
+"""Names of tensors of embeddings and layers."""
+
 OPT = Architecture(
     model_types=("opt",),
     classes=("OPTForCausalLM",),
     read=read_opt,
     tensors={
-        "embed.weight": "embed_tokens.weight",
+        **OPT_LAYERS,
         "embed_in.weight": "project_in.weight",
-        "positions.weight": Skipping("embed_positions.weight", rows=2),
-        **named("layers.{i}.attn_norm", "layers.{i}.self_attn_layer_norm"),
-        **named_parts("layers.{i}.attn", "layers.{i}.self_attn", {x: f"{x}_proj" for x in "qkv"}),
-        **named("layers.{i}.attn.o", "layers.{i}.self_attn.out_proj"),
-        **named("layers.{i}.mlp_norm", "layers.{i}.final_layer_norm"),
-        **named("layers.{i}.mlp.up", "layers.{i}.fc1"),
-        **named("layers.{i}.mlp.down", "layers.{i}.fc2"),
         **named("final_norm", "final_layer_norm"),
         "head_in.weight": "project_out.weight",
         "head.weight": "lm_head.weight",

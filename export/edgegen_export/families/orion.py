@@ -6,9 +6,8 @@ transformers does not have it: its checkpoints bring code of their own, which is
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, NORM_BIASES, read_llama
 from edgegen_export.reading.parts import layer_norm
-from edgegen_export.reading.tensor_names import named
 
 
 def read_orion(read: ConfigReader) -> DecoderConfig:
@@ -21,11 +20,6 @@ ORION = Architecture(
     model_types=("orion",),
     classes=("OrionForCausalLM",),
     read=read_orion,
-    tensors={
-        **LLAMA_TENSORS,
-        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
-        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
-        **named("final_norm", "norm"),
-    },
+    tensors={**LLAMA_TENSORS, **NORM_BIASES},
     defaults={**LLAMA_DEFAULTS, "vocab_size": 84608, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096},
 )

@@ -167,7 +167,8 @@ def _beside_experts(config: DecoderConfig) -> TensorMap:
     return {ours: theirs for ours, theirs in tensors(config).items() if ".mlp." not in str(ours)}
 
 
-QWEN3_5_MOE = Architecture(
+QWEN3_5_MOE = replace(
+    QWEN3_5,
     model_types=("qwen3_5_moe_text",),
     classes=("Qwen3_5MoeForCausalLM",),
     read=read_qwen3_5_moe,
@@ -182,8 +183,6 @@ QWEN3_5_MOE = Architecture(
         "num_experts": 256,
         "num_experts_per_tok": 8,
     },
-    heads=HEADS,
-    draft_head=DRAFT_HEAD,
     aliases={"num_local_experts": "num_experts"},
     variant=("experts.gate_up_proj", stacked_tensors),
 )
@@ -228,26 +227,21 @@ def _replaced(name: str | tuple[str, ...]) -> bool:
     return ".mlp." in first or any(f".delta.{part}." in first for part in ("q", "z", "dt", "beta"))
 
 
-QWEN3_NEXT = Architecture(
+QWEN3_NEXT = replace(
+    QWEN3_5_MOE,
     model_types=("qwen3_next",),
     classes=("Qwen3NextForCausalLM",),
     read=read_qwen3_next,
     tensors=_qwen3_next_tensors,
     defaults={
-        **DEFAULTS,
+        **QWEN3_5_MOE.defaults,
         "vocab_size": 151936,
-        "hidden_size": 2048,
         "intermediate_size": 5632,
         "num_hidden_layers": 48,
-        "num_key_value_heads": 2,
         "decoder_sparse_step": 1,
-        "moe_intermediate_size": 512,
-        "shared_expert_intermediate_size": 512,
         "num_experts": 512,
         "num_experts_per_tok": 10,
         "norm_topk_prob": True,
     },
-    heads=HEADS,
-    draft_head=DRAFT_HEAD,
-    aliases={"num_local_experts": "num_experts"},
+    variant=None,
 )

@@ -7,9 +7,8 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Stacked
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, NORM_BIASES, read_llama
 from edgegen_export.reading.parts import layer_norm, with_qk_norm
-from edgegen_export.reading.tensor_names import named
 
 
 def read_stablelm(read: ConfigReader) -> DecoderConfig:
@@ -24,15 +23,13 @@ def read_stablelm(read: ConfigReader) -> DecoderConfig:
 def tensors(config: DecoderConfig) -> TensorMap:
     return {
         **LLAMA_TENSORS,
-        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
+        **NORM_BIASES,
         "layers.{i}.attn.q_norm.weight": Stacked(
             "layers.{i}.self_attn.q_layernorm.norms.{n}.weight", config.attention.heads
         ),
         "layers.{i}.attn.k_norm.weight": Stacked(
             "layers.{i}.self_attn.k_layernorm.norms.{n}.weight", config.attention.kv_heads
         ),
-        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
-        **named("final_norm", "norm"),
     }
 
 

@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, NORM_BIASES, read_llama
 from edgegen_export.reading.layer_types import read_window, sliding
 from edgegen_export.reading.parts import layer_norm, without_gate
 from edgegen_export.reading.tensor_names import named
@@ -27,11 +27,9 @@ STARCODER2 = Architecture(
     read=read_starcoder2,
     tensors={
         **LLAMA_TENSORS,
-        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
-        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
+        **NORM_BIASES,
         **named("layers.{i}.mlp.up", "layers.{i}.mlp.c_fc"),
         **named("layers.{i}.mlp.down", "layers.{i}.mlp.c_proj"),
-        **named("final_norm", "norm"),
     },
     defaults={
         **LLAMA_DEFAULTS,
