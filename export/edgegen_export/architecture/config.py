@@ -193,6 +193,12 @@ class DecoderConfig:
         components = (*self.extras, *(one for layer in self.layers for one in layer.components))
         return next((one for one in components if isinstance(one, kind)), None)
 
+    def only(self, kind: type[C]) -> C:
+        """The component of this class, which it has."""
+        found = self.first(kind)
+        assert found, f"it has {kind.__name__}"
+        return found
+
     def block_of(self, layer: int) -> Block:
         """The kind of block that a layer is."""
         return self.layers[layer].block or self.block

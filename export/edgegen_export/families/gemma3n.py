@@ -130,9 +130,7 @@ _LAUREL = {"left": "linear_left", "right": "linear_right", "norm": "post_laurel_
 
 def gemma3n_tensors(config: DecoderConfig) -> TensorMap:
     """Streams have projections of their own, which are numbered."""
-    altup = config.first(AltUp)
-    assert altup, "it has several residual streams"
-    others = range(altup.streams - 1)
+    others = range(config.only(AltUp).streams - 1)
     return {
         **SANDWICH_TENSORS,
         **QK_NORM,

@@ -105,8 +105,7 @@ def latent_tensors(
 
 def tensors_beside_mlp(config: DecoderConfig, module: str = "layers.{i}.self_attn") -> TensorMap:
     """Llama's names, but for those of the attention of ``config``, which is ``module``, and without those of MLPs."""
-    own = config.first(LatentAttention)
-    assert own, "the model has latent attention"
+    own = config.only(LatentAttention)
     queries = "q_proj" if own.sizes.query_rank is None else "q_b_proj"
     return {
         **{ours: theirs for ours, theirs in LLAMA_TENSORS.items() if ".attn." not in ours and ".mlp." not in ours},

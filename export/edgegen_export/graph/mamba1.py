@@ -1,4 +1,5 @@
-"""The Mamba-1 mixer of a decoder graph, instead of attention in a layer, over two fixed states.
+"""The Mamba-1 mixer of a decoder graph, instead of attention in a layer, over two fixed states; and the gated memory
+unit, which reads what one remembered.
 
 The recurrence is a stock ``Scan`` over the tokens: its operators compute each element by itself, and each channel's sum
 over the state in one order, so that its bits are the same however a text is cut. ``LinearAttention`` in its gated mode,
@@ -11,7 +12,7 @@ Shapes: b rows (batch), t new tokens per row, i inner channels, n numbers of a c
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgegen_export.architecture.components.mamba1 import Mamba1
+from edgegen_export.architecture.components.mamba1 import GatedMemory, Mamba1
 from edgegen_export.graph.activations import negative_softplus, silu
 from edgegen_export.graph.builder import GraphBuilder, Value
 from edgegen_export.graph.layer_graph import LayerGraph
@@ -85,3 +86,11 @@ def selective_scan(f: GraphBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
             "scan_output_axes": [1],
         },
     )
+
+
+def gated_memory(layer: LayerGraph, mixer: GatedMemory, x: Value) -> Stream:
+    """``out(silu(gate(x)) · memory)`` of x [b, t, d] and the memory [b, t, i], a stream of its own; without the
+    output's bias, which the stream adds."""
+    (memory,) = layer.others
+    gate = layer.linear(x, *mixer.inputs)
+    return layer.output(layer.g.op.Mul(silu(layer.g, gate), memory), f"{mixer.name}.out")

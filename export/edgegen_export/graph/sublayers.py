@@ -29,12 +29,11 @@ from edgegen_export.graph.builder import NONE, Value
 from edgegen_export.graph.differential_attention import differential_attention
 from edgegen_export.graph.experts import expert_mlp
 from edgegen_export.graph.gated_delta_net import gated_delta_net
-from edgegen_export.graph.gated_memory import gated_memory
 from edgegen_export.graph.kept_state import past_name
 from edgegen_export.graph.kimi_delta_attention import kimi_delta_attention
 from edgegen_export.graph.latent_attention import latent_attention
 from edgegen_export.graph.layer_graph import LayerGraph
-from edgegen_export.graph.mamba1 import mamba1
+from edgegen_export.graph.mamba1 import gated_memory, mamba1
 from edgegen_export.graph.mamba2 import mamba2
 from edgegen_export.graph.mixed_attention import mixed_attention
 from edgegen_export.graph.mlp import plain_mlp

@@ -8,6 +8,7 @@ from edgegen_export.architecture.components.experts import Experts, Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved, Scattered, TensorLayout
+from edgegen_export.reading.passes import of_layer
 
 STEP = 16
 """QMoE accepts whole blocks of 16 or more only, so the widths of experts' matrices must be multiples of this."""
@@ -151,17 +152,10 @@ def by_layer(config: DecoderConfig, with_experts: TensorMap, dense: TensorMap) -
     """``with_experts`` for the layers that have them, ``dense`` for the others."""
     if all(layer.experts for layer in config.layers):
         return with_experts
-    result: dict[str | tuple[str, ...], str | TensorLayout] = {}
-    for i in range(config.num_layers):
-        for ours, theirs in (with_experts if config.layers[i].experts else dense).items():
-            result[_filled(ours, i)] = theirs.replace("{i}", str(i)) if isinstance(theirs, str) else theirs.for_layer(i)
+    result = dict[str | tuple[str, ...], str | TensorLayout]()
+    for i, layer in enumerate(config.layers):
+        result |= of_layer(with_experts if layer.experts else dense, i, str(i), "{i}")
     return result
-
-
-def _filled(ours: str | tuple[str, ...], layer: int) -> str | tuple[str, ...]:
-    names = (ours,) if isinstance(ours, str) else ours
-    filled = tuple(name.replace("{i}", str(layer)) for name in names)
-    return filled[0] if isinstance(ours, str) else filled
 
 
 def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str], router: str = "gate") -> TensorMap:

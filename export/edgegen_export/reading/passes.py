@@ -22,15 +22,17 @@ def in_passes(config: DecoderConfig, order: Sequence[int], starts: Mapping[int, 
     return replace(config, layers=tuple(placed(at, number) for at, number in enumerate(order)))
 
 
-def of_layer(tensors: TensorMap, ours: int, theirs: str) -> TensorMap:
-    """The ``tensors`` of one layer, templates with ``layers.{i}``, for its number here and its module in the
-    checkpoint."""
+def of_layer(
+    tensors: TensorMap, ours: int, theirs: str, template: str = "layers.{i}"
+) -> dict[str | tuple[str, ...], str | TensorLayout]:
+    """The ``tensors`` of one layer, for its number here and for what stands for ``template`` in the checkpoint's
+    names."""
 
     def numbered(name: str) -> str:
         return name.replace("{i}", str(ours))
 
     def inside(name: str) -> str:
-        return name.replace("layers.{i}", theirs)
+        return name.replace(template, theirs)
 
     found: dict[str | tuple[str, ...], str | TensorLayout] = {}
     for name, layout in tensors.items():

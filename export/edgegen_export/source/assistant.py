@@ -45,12 +45,6 @@ class BoundAssistant:
     tensors: Mapping[str, LazyTensor]
     ordering: NDArray[np.int32] | None
 
-    @property
-    def own(self) -> AssistantInput:
-        found = self.config.first(AssistantInput)
-        assert found, "an assistant has such an input"
-        return found
-
     def hidden_graphs(self, model: DecoderConfig, scale: NDArray[np.float32]) -> HiddenGraphs:
         """The model's prefill graphs, with the hidden states of the positions that logits are wanted of."""
         scaled = bool((scale != 1).any())
@@ -62,21 +56,21 @@ class BoundAssistant:
 
     def draft_graph(self, recipe: Quantization) -> DraftGraph:
         """Its graphs over the model's KV cache, with its weights stored by ``recipe``."""
-        config, stored = self.config, cache_head_name(self.config)
+        config, own, stored = self.config, self.config.only(AssistantInput), cache_head_name(self.config)
         kv, layers = cache_read(config, kv_spec(self.model))
         exceptions: dict[str, MatrixFormat] = {stored("embed" if config.tied_head else "head"): recipe.embedding}
         if 0 < recipe.linear.bits < EIGHT_BITS.bits:
             exceptions |= {stored(fused_name(one)): EIGHT_BITS for one in matrices_around(config)}
 
         def build(params: Parameters) -> GraphBuilder:
-            return build_cache_head(config, self.own, self.model, params, kv, self.ordering)
+            return build_cache_head(config, own, self.model, params, kv, self.ordering)
 
         def build_int8(params: Parameters) -> GraphBuilder:
             over = replace(kv, dtype="int8")
-            return build_cache_head(config, self.own, self.model, params, over, self.ordering)
+            return build_cache_head(config, own, self.model, params, over, self.ordering)
 
         return DraftGraph(
-            output=HiddenStates(HIDDEN_STATES, self.own.backbone),
+            output=HiddenStates(HIDDEN_STATES, own.backbone),
             kv=kv,
             rotary=tuple(rotary_tables(config).values()),
             tensors={stored(name): tensor for name, tensor in self.tensors.items()},

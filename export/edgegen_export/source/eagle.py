@@ -34,15 +34,9 @@ class BoundEagle:
     tensors: Mapping[str, LazyTensor]
     ids: NDArray[np.int32]
 
-    @property
-    def own(self) -> EagleInput:
-        found = self.config.first(EagleInput)
-        assert found, "a draft has such an input"
-        return found
-
     def hidden_graphs(self, model: DecoderConfig, scale: NDArray[np.float32]) -> HiddenGraphs:
         """The model's prefill graphs, which make the draft's inputs; ``scale``: of hidden states after all layers."""
-        taken, fuse = self.own.layers, eagle_name("draft_fuse")
+        taken, fuse = self.config.only(EagleInput).layers, eagle_name("draft_fuse")
         return HiddenGraphs(
             HiddenStates(DRAFT_STATES, self.config.hidden_size),
             {},
@@ -51,7 +45,7 @@ class BoundEagle:
 
     def draft_graph(self, recipe: Quantization) -> DraftGraph:
         """Its graph, with its weights stored by ``recipe``."""
-        config, own, ids, kv = self.config, self.own, self.ids, kv_spec(self.config)
+        config, own, ids, kv = self.config, self.config.only(EagleInput), self.ids, kv_spec(self.config)
         exceptions = dict[str, MatrixFormat]()
         if 0 < recipe.linear.bits < EIGHT_BITS.bits:
             exceptions = {eagle_name(fused_name(one)): EIGHT_BITS for one in matrices_around(config)}

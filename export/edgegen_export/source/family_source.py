@@ -62,12 +62,6 @@ class BoundHead:
     config: DecoderConfig
     tensors: Mapping[str, LazyTensor]
 
-    @property
-    def own(self) -> DraftInput:
-        found = self.config.first(DraftInput)
-        assert found, "a multi-token prediction head has such an input"
-        return found
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FamilySource:
@@ -112,7 +106,7 @@ class FamilySource:
             return self.draft.draft_graph(recipe)
         if self.head is None:
             return None
-        own, config, kv = self.head.own, self.head.config, kv_spec(self.head.config)
+        own, config, kv = self.head.config.only(DraftInput), self.head.config, kv_spec(self.head.config)
         stored = {stored_name(name): tensor for name, tensor in self.head.tensors.items()}
         stored = {name: tensor for name, tensor in stored.items() if name not in tensors}
         # What smoothing has moved from the final norm into the matrix after it is in this norm's way, too.

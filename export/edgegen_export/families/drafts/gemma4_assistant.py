@@ -35,9 +35,7 @@ class Gemma4Assistant:
 
     @property
     def own(self) -> AssistantInput:
-        found = self.decoder.first(AssistantInput)
-        assert found, "an assistant has such an input"
-        return found
+        return self.decoder.only(AssistantInput)
 
     def sources(self, model: DecoderConfig) -> list[int | None]:
         """The layer of ``model`` that each layer reads: the last of its kind, with a window or without, that has keys
