@@ -8,73 +8,18 @@ from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.packing import MXFP4_BLOCK as BLOCK
+from edgegen_export.checkpoint.scaled_matrix import Multiplied, ScaledMatrix, ScaledParts
+from edgegen_export.checkpoint.stored_rows import StoredRows
 from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
-from edgegen_export.tensors.quantized_groups import Grouping, Groups
 from edgegen_export.tensors.stacked import Stacked
-from edgegen_export.tensors.unpacked_matrix import UnpackedMatrix
 
 PARTS = ("blocks", "scales")
 """The tensors ``name_blocks`` and ``name_scales`` stand in the place of ``name``."""
 
 _BYTES = BLOCK // 2
 """Bytes of a block."""
-TWICE = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
-"""Twice the value of each code; the first of a byte lies in its low bits."""
-_BIAS, _NOT_A_NUMBER = 127, 255
-MIDDLE = np.uint8(128)
-
-
-class Mxfp4Matrix(UnpackedMatrix):
-    """A matrix of such blocks."""
-
-    __slots__ = ("_blocks", "_scales")
-
-    def __init__(self, blocks: ArrayTensor, scales: ArrayTensor, *, name: str) -> None:
-        """``blocks`` uint8 [out, in / 32, 16], ``scales`` uint8 [out, in / 32]: exponents of two, plus 127."""
-        super().__init__((blocks.shape[0], scales.shape[1] * BLOCK), "mxfp4", name)
-        self._blocks, self._scales = blocks, scales
-
-    @property
-    def grouping(self) -> Grouping | None:
-        if self.shape[1] != self._width:
-            return None
-        return Grouping(bits=8, size=BLOCK, in_order=True, symmetric=True)
-
-    def groups(self) -> Groups:
-        codes = (self._twice(*self._rows) + np.int16(MIDDLE)).astype(np.uint8).reshape(self.shape)
-        scales = self._halves(*self._rows).astype(ml_dtypes.bfloat16)
-        self.release()
-        return Groups(codes, scales, np.full(scales.shape, MIDDLE))
-
-    # Of rows of the whole matrix.
-
-    def _twice(self, start: int, stop: int) -> NDArray[np.int8]:
-        """Twice the values of rows, without their scales: [rows, blocks, 32]."""
-        stored: NDArray[np.uint8] = self._blocks.stored[start:stop]
-        pairs = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=-1)
-        return TWICE[pairs].reshape(*stored.shape[:2], BLOCK)
-
-    def _halves(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Half the scales of rows: [rows, blocks]."""
-        stored: NDArray[np.uint8] = self._scales.stored[start:stop]
-        halves = np.ldexp(np.float32(1), stored.astype(np.int32) - _BIAS - 1)
-        return np.where(stored == _NOT_A_NUMBER, np.float32(np.nan), halves)
-
-    def _fill(self, out: NDArray[np.float32], start: int, stop: int) -> None:
-        first = self._rows[0] + start
-        for at, end in self._steps(first, self._rows[0] + stop):
-            with np.errstate(over="ignore"):  # values are judged later, by name
-                values = self._twice(at, end) * self._halves(at, end)[:, :, None]
-            out[at - first : end - first] = values.reshape(end - at, -1)[:, slice(*self._columns)]
-        self._release(start, stop)
-
-    def _release(self, start: int, stop: int) -> None:
-        first = self._rows[0]
-        for part in (self._blocks, self._scales):
-            part.take(first + start, first + stop).release()
 
 
 def mxfp4_stacks(tensors: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], list[str]]:
@@ -97,14 +42,28 @@ def _stack(blocks: ArrayTensor, scales: ArrayTensor, name: str) -> Stacked:
     experts, rows, count = scales.shape
 
     def expert(number: int) -> LazyTensor:
-        parts = (part.take(number, number + 1) for part in (blocks, scales))
-        own = [
-            _array(part.reshaped(shape))
-            for part, shape in zip(parts, ((rows, count, _BYTES), (rows, count)), strict=True)
-        ]
-        return Mxfp4Matrix(*own, name=name).transposed()
+        own, exponents = (part.take(number, number + 1) for part in (blocks, scales))
+        own = _array(own.reshaped((rows, count * _BYTES)))
+        return _matrix(own, _array(exponents.reshaped((rows, count))), name).transposed()
 
     return Stacked(tuple(expert(number) for number in range(experts)), (count * BLOCK, rows))
+
+
+def _matrix(blocks: ArrayTensor, scales: ArrayTensor, name: str) -> ScaledMatrix:
+    """``blocks`` uint8 [out, in / 2], the first value of a byte in its low bits; ``scales`` uint8 [out, in / 32]:
+    exponents of two, plus 127."""
+    columns = scales.shape[1] * BLOCK
+    parts = ScaledParts(
+        StoredRows.float4(blocks),
+        Multiplied(StoredRows.exponents(scales), np.float32(0.5)),
+        block_rows=1,
+        group_of=np.arange(columns) // BLOCK,
+        group_size=BLOCK,
+        bits=8,
+        middle=128,
+        scale_dtype=np.dtype(ml_dtypes.bfloat16),
+    )
+    return ScaledMatrix(parts, name=name, dtype="mxfp4")
 
 
 def _misfits(name: str, blocks: LazyTensor | None, scales: LazyTensor | None) -> list[str]:

@@ -13,11 +13,12 @@ from edgegen_export.checkpoint.base_names import BaseNames
 from edgegen_export.checkpoint.bitsandbytes import BitsAndBytes, bitsandbytes_matrices
 from edgegen_export.checkpoint.checkpoint import Checkpoint
 from edgegen_export.checkpoint.mxfp4 import mxfp4_stacks
-from edgegen_export.checkpoint.packed_matrix import PackedMatrix, PackedParts
 from edgegen_export.checkpoint.packing import SETTINGS, Packing
 from edgegen_export.checkpoint.quantization_config import read_quantization
+from edgegen_export.checkpoint.scaled_matrix import ScaledMatrix, ScaledParts
 from edgegen_export.checkpoint.scaled_modules import FLOAT8, dequantized
 from edgegen_export.checkpoint.stored_format import Formats
+from edgegen_export.checkpoint.stored_rows import Floats, StoredRows
 from edgegen_export.checkpoint.ternary import Ternary, ternary_matrices
 from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
 
@@ -77,7 +78,7 @@ def unpacked(checkpoint: Checkpoint, names: BaseNames, warn: Callable[[str], Non
         if isinstance(parts, list):
             problems += parts
             continue
-        matrix = PackedMatrix(parts, name=f"{module}.qweight")
+        matrix = ScaledMatrix(parts, name=f"{module}.qweight", dtype=f"{packing.method} {parts.bits}-bit")
         weights[f"{module}.weight"] = matrix.transposed() if names.is_inputs_first(module) else matrix
     _refuse(problems)
     consumed = {f"{module}.{part}" for module in modules for part in packing.parts} | _idle_biases(tensors, modules)
@@ -91,7 +92,7 @@ def _refuse(problems: list[str]) -> None:
         raise TensorError(f"the checkpoint's quantized matrices do not fit its config.json: {one_or_list(listed)}")
 
 
-def _parts(tensors: Mapping[str, LazyTensor], module: str, packing: Packing) -> PackedParts | list[str]:
+def _parts(tensors: Mapping[str, LazyTensor], module: str, packing: Packing) -> ScaledParts | list[str]:
     """The tensors of a module, or what is wrong with them."""
     found = {part: tensors.get(f"{module}.{part}") for part in packing.parts}
     arrays = {part: tensor for part, tensor in found.items() if isinstance(tensor, ArrayTensor)}
@@ -109,7 +110,30 @@ def _parts(tensors: Mapping[str, LazyTensor], module: str, packing: Packing) -> 
             return [f"{module}.g_idx: names groups {stored.min()} to {stored.max()}, and there are {groups}"]
         if stored.any():  # nothing but zeros stands for "in order", too
             group_of = stored.astype(np.intp)
-    return PackedParts(packing, arrays["qweight"], arrays["qzeros"], arrays["scales"], group_of)
+    return _scaled(arrays, packing, group_of)
+
+
+def _scaled(arrays: Mapping[str, ArrayTensor], packing: Packing, group_of: NDArray[np.intp]) -> ScaledParts:
+    """The matrix of sound ``arrays``; ``group_of`` [k]: the group of each column."""
+    scales, columns = arrays["scales"], len(group_of)
+    size, grid = packing.group_size or columns, (scales.shape[1], packing.groups(columns))
+
+    def read_codes(words: NDArray[np.int32], start: int, stop: int) -> Floats:
+        return packing.codes(words, start, stop)[:, :columns].astype(np.float32)
+
+    def read_zeros(words: NDArray[np.int32], start: int, stop: int) -> Floats:
+        return packing.zeros(words, start, stop).astype(np.float32)
+
+    return ScaledParts(
+        StoredRows(arrays["qweight"], (scales.shape[1], columns), read_codes, by_rows=False),
+        StoredRows(scales, grid, lambda array, start, stop: array[:, start:stop].T.astype(np.float32), by_rows=False),
+        block_rows=1,
+        group_of=group_of,
+        group_size=size if (group_of == np.arange(columns) // max(1, size)).all() else None,
+        zeros=StoredRows(arrays["qzeros"], grid, read_zeros, by_rows=False),
+        bits=packing.bits,
+        scale_dtype=scales.stored.dtype,
+    )
 
 
 def _columns(arrays: Mapping[str, ArrayTensor], packing: Packing) -> int:

@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen_export.checkpoint.mxfp4 import TWICE
 from edgegen_export.checkpoint.packing import WORD, Codes, unpacked
 from edgegen_export.tensors.lazy import ArrayTensor
 
@@ -23,17 +22,23 @@ _FLOAT8 = {
 }
 """The value of each byte."""
 
+TWICE = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+"""Twice the value of each code of a 4-bit float."""
 _TWICE = TWICE.astype(np.float32)
 _BIAS, _NOT_A_NUMBER = 127, 255
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows:
-    """A matrix of ``shape``, whose rows ``start:stop`` are ``read(stored, start, stop)``: a new float32 array."""
+    """A matrix of ``shape``, whose rows ``start:stop`` are ``read(stored, start, stop)``: a new float32 array.
+
+    ``by_rows``: what a row is read of is a row of what is stored, and not a part of all.
+    """
 
     stored: ArrayTensor
     shape: tuple[int, int]
     read: Callable[[NDArray[Any], int, int], Floats]
+    by_rows: bool = True
 
     @classmethod
     def numbers(cls, stored: ArrayTensor) -> StoredRows:
@@ -81,7 +86,7 @@ class StoredRows:
             codes = unpacked(np.ascontiguousarray(array[first * bits : last * bits].T), bits)
             return codes[:, start - first * WORD : stop - first * WORD].T.astype(np.float32)
 
-        return cls(stored, (rows, stored.shape[1]), read)
+        return cls(stored, (rows, stored.shape[1]), read, by_rows=False)
 
     def rows(self, start: int, stop: int) -> Floats:
         """Rows ``start:stop``: float32 [stop - start, columns], a new array."""
@@ -89,8 +94,7 @@ class StoredRows:
 
     def release(self, start: int, stop: int) -> None:
         """Give the mapped pages of rows ``start:stop`` back to the system."""
-        by_rows = self.stored.shape[0] == self.shape[0]
-        (self.stored.take(start, stop) if by_rows else self.stored).release()
+        (self.stored.take(start, stop) if self.by_rows else self.stored).release()
 
 
 def _shape(stored: ArrayTensor) -> tuple[int, int]:
@@ -99,5 +103,6 @@ def _shape(stored: ArrayTensor) -> tuple[int, int]:
 
 
 def _powers(exponents: NDArray[np.uint8]) -> Floats:
-    powers = np.ldexp(np.float32(1), exponents.astype(np.int32) - _BIAS)
+    with np.errstate(over="ignore"):
+        powers = np.ldexp(np.float32(1), exponents.astype(np.int32) - _BIAS)
     return np.where(exponents == _NOT_A_NUMBER, np.float32(np.nan), powers)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import TensorError
 from edgegen.evaluation.parity.report import ParityReport
-from edgegen_export.checkpoint.mxfp4 import Mxfp4Matrix, mxfp4_stacks
+from edgegen_export.checkpoint.mxfp4 import mxfp4_stacks
 from edgegen_export.checkpoint.safetensors_file import open_safetensors
+from edgegen_export.checkpoint.scaled_matrix import ScaledMatrix
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.blockwise import round_rows
@@ -71,7 +72,7 @@ def test_values_are_those_of_transformers() -> None:
     np.testing.assert_array_equal(found.take(1, 3).read(), expected[1:])
     np.testing.assert_array_equal(found.take(5, 40, axis=1).read(), expected[:, 5:40])
     matrix = found.take(2, 3).reshaped((96, 10)).transposed()
-    assert isinstance(matrix, Mxfp4Matrix)
+    assert isinstance(matrix, ScaledMatrix)
     np.testing.assert_array_equal(matrix.read(), expected[2].T)
     np.testing.assert_array_equal(matrix.take(3, 7).take(10, 50, axis=1).read(), expected[2].T[3:7, 10:50])
     assert matrix.take(10, 50, axis=1).grouping is None

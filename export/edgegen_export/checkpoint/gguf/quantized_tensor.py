@@ -5,10 +5,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen_export.checkpoint.gguf.formats import Format
-from edgegen_export.checkpoint.mxfp4 import MIDDLE, TWICE
+from edgegen_export.checkpoint.stored_rows import TWICE
 from edgegen_export.tensors.mapped_file import MappedFile
 from edgegen_export.tensors.quantized_groups import Grouping, Groups
 from edgegen_export.tensors.unpacked_matrix import UnpackedMatrix
+
+_MIDDLE = np.uint8(128)
 
 
 class QuantizedTensor(UnpackedMatrix):
@@ -73,7 +75,7 @@ class Mxfp4Rows(QuantizedTensor):
     def groups(self) -> Groups:
         stored = self._stored(*self._rows)[0].reshape(self.shape[0], -1, self._format.nbytes)
         low, high = stored[..., 1:] & np.uint8(15), stored[..., 1:] >> np.uint8(4)
-        codes = (TWICE[np.concatenate([low, high], axis=-1)] + np.int16(MIDDLE)).astype(np.uint8)
+        codes = (TWICE[np.concatenate([low, high], axis=-1)] + np.int16(_MIDDLE)).astype(np.uint8)
         scales = np.ldexp(np.float32(1), stored[..., 0].astype(np.int32) - 128).astype(ml_dtypes.bfloat16)
         self.release()
-        return Groups(codes.reshape(self.shape), scales, np.full(scales.shape, MIDDLE))
+        return Groups(codes.reshape(self.shape), scales, np.full(scales.shape, _MIDDLE))
