@@ -5,7 +5,7 @@ from dataclasses import replace
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA3_SCALING, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import ACTIVATIONS, with_qk_norm, without_gate
 from edgegen_export.reading.tensor_names import QK_NORM
 
@@ -40,13 +40,7 @@ APERTUS = Architecture(
         "max_position_embeddings": 65536,
         "rms_norm_eps": 1e-5,
         "rope_theta": 12000000.0,
-        "rope_scaling": {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "original_max_position_embeddings": 8192,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-        },
+        "rope_scaling": LLAMA3_SCALING,
     },
     ignored=(r"layers\.\d+\.mlp\.act_fn\.eps",),
 )

@@ -9,7 +9,7 @@ from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import alibi_slopes, layer_norm
-from edgegen_export.reading.tensor_names import fused_qkv, named
+from edgegen_export.reading.tensor_names import megatron_layer, named
 
 
 def read_bloom(read: ConfigReader) -> DecoderConfig:
@@ -39,12 +39,7 @@ def tensors(config: DecoderConfig) -> TensorMap:
     return {
         "embed.weight": "word_embeddings.weight",
         **named("embed_norm", "word_embeddings_layernorm"),
-        **named("layers.{i}.attn_norm", "h.{i}.input_layernorm"),
-        **fused_qkv("h.{i}.self_attention.query_key_value", config.attention.heads),
-        **named("layers.{i}.attn.o", "h.{i}.self_attention.dense"),
-        **named("layers.{i}.mlp_norm", "h.{i}.post_attention_layernorm"),
-        **named("layers.{i}.mlp.up", "h.{i}.mlp.dense_h_to_4h"),
-        **named("layers.{i}.mlp.down", "h.{i}.mlp.dense_4h_to_h"),
+        **megatron_layer("h.{i}", "self_attention", config.attention.heads),
         **named("final_norm", "ln_f"),
         "head.weight": "lm_head.weight",
     }

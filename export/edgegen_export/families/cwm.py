@@ -3,7 +3,7 @@
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
+from edgegen_export.families.llama import LLAMA3_SCALING, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.layer_types import read_layer_types, read_window, sliding
 
 
@@ -31,13 +31,7 @@ CWM = Architecture(
         "max_position_embeddings": 131072,
         "rms_norm_eps": 1e-5,
         "rope_theta": 1000000.0,
-        "rope_scaling": {
-            "rope_type": "llama3",
-            "factor": 16.0,
-            "original_max_position_embeddings": 8192,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-        },
+        "rope_scaling": {**LLAMA3_SCALING, "factor": 16.0},
         "sliding_window": 8192,
     },
 )

@@ -18,7 +18,7 @@ from edgegen_export.families.mamba2 import MIXER_DEFAULTS, read_mixer
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS, alibi_slopes, layer_norm
 from edgegen_export.reading.rope import read_rope
-from edgegen_export.reading.tensor_names import fused_qkv, named
+from edgegen_export.reading.tensor_names import megatron_layer, named
 
 
 def read_falcon(read: ConfigReader) -> DecoderConfig:
@@ -61,12 +61,9 @@ def _falcon_tensors(config: DecoderConfig) -> TensorMap:
     }.get(config.block, ("ln_attn", "ln_mlp"))
     return {
         "embed.weight": "word_embeddings.weight",
+        **megatron_layer("h.{i}", "self_attention", config.attention.kv_heads),
         **named("layers.{i}.attn_norm", f"h.{{i}}.{first}"),
         **named("layers.{i}.mlp_norm", f"h.{{i}}.{second}"),
-        **fused_qkv("h.{i}.self_attention.query_key_value", config.attention.kv_heads),
-        **named("layers.{i}.attn.o", "h.{i}.self_attention.dense"),
-        **named("layers.{i}.mlp.up", "h.{i}.mlp.dense_h_to_4h"),
-        **named("layers.{i}.mlp.down", "h.{i}.mlp.dense_4h_to_h"),
         **named("final_norm", "ln_f"),
         "head.weight": "lm_head.weight",
     }

@@ -10,7 +10,7 @@ from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
 from edgegen_export.reading.rope import read_rope
-from edgegen_export.reading.tensor_names import fused_qkv, named
+from edgegen_export.reading.tensor_names import megatron_layer, named
 
 
 def read_gpt_neox(read: ConfigReader) -> DecoderConfig:
@@ -43,12 +43,7 @@ def _read_decoder(read: ConfigReader, width: int) -> DecoderConfig:
 def tensors(config: DecoderConfig) -> TensorMap:
     return {
         "embed.weight": "embed_in.weight",
-        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
-        **fused_qkv("layers.{i}.attention.query_key_value", config.attention.heads),
-        **named("layers.{i}.attn.o", "layers.{i}.attention.dense"),
-        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
-        **named("layers.{i}.mlp.up", "layers.{i}.mlp.dense_h_to_4h"),
-        **named("layers.{i}.mlp.down", "layers.{i}.mlp.dense_4h_to_h"),
+        **megatron_layer("layers.{i}", "attention", config.attention.heads),
         **named("final_norm", "final_layer_norm"),
         "head.weight": "embed_out.weight",
     }

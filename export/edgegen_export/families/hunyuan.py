@@ -107,10 +107,9 @@ _MLP = "layers.{i}.mlp"
 
 
 def _moe_tensors(config: DecoderConfig) -> TensorMap:
-    names = ("gate_proj", "up_proj", "down_proj")
     return {
         **{ours: theirs for ours, theirs in HUNYUAN_TENSORS.items() if ".mlp." not in ours},
-        **expert_tensors(config, _MLP, names, router="gate.wg"),
+        **expert_tensors(config, _MLP, router="gate.wg"),
         **{f"layers.{{i}}.shared.{x}.weight": f"{_MLP}.shared_mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
     }
 

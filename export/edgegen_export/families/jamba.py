@@ -55,8 +55,8 @@ _MLP: TensorMap = {ours: theirs for ours, theirs in BAMBA_MLP_TENSORS.items() if
 def tensors(config: DecoderConfig) -> TensorMap:
     if config.experts is None:
         return {**_TENSORS, **_MLP}
-    names = ("gate_proj", "up_proj", "down_proj")
-    return {**_TENSORS, **by_layer(config, expert_tensors(config, "layers.{i}.feed_forward", names, "router"), _MLP)}
+    experts = expert_tensors(config, "layers.{i}.feed_forward", router="router")
+    return {**_TENSORS, **by_layer(config, experts, _MLP)}
 
 
 JAMBA = Architecture(

@@ -40,7 +40,7 @@ _NET = "layers.{i}.linear_attn"
 
 
 def tensors(config: DecoderConfig) -> TensorMap:
-    beside = {ours: theirs for ours, theirs in qwen3_5.net_tensors().items() if not _fused(ours)}
+    beside = {ours: theirs for ours, theirs in qwen3_5.net_tensors().items() if not qwen3_5.is_projected(ours)}
     return {
         **BESIDE_MLP,
         **QK_NORM,
@@ -52,11 +52,6 @@ def tensors(config: DecoderConfig) -> TensorMap:
         **stacked_expert_tensors(config, "layers.{i}.mlp"),
         **UNGATED,
     }
-
-
-def _fused(name: str | tuple[str, ...]) -> bool:
-    first = name if isinstance(name, str) else name[0]
-    return any(f".delta.{part}." in first for part in ("q", "z", "dt", "beta"))
 
 
 LARA_MINI = Architecture(

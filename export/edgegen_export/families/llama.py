@@ -27,6 +27,15 @@ LLAMA_DEFAULTS: Mapping[str, Any] = {
     "tie_word_embeddings": False,
 }
 
+LLAMA3_SCALING: Mapping[str, Any] = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "original_max_position_embeddings": 8192,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
+"""How Llama 3.1 scales its rotations."""
+
 LLAMA_TENSORS = {
     "embed.weight": "embed_tokens.weight",
     "layers.{i}.attn_norm.weight": "layers.{i}.input_layernorm.weight",

@@ -81,9 +81,6 @@ OLMO3 = Architecture(
 )
 
 
-_EXPERT = ("gate_proj", "up_proj", "down_proj")
-
-
 def read_olmoe(read: ConfigReader) -> DecoderConfig:
     """``OlmoeConfig``."""
     config = read_llama(read)
@@ -101,7 +98,7 @@ OLMOE = Architecture(
     model_types=("olmoe",),
     classes=("OlmoeForCausalLM",),
     read=read_olmoe,
-    tensors=lambda config: {**LLAMA_TENSORS, **QK_NORM, **expert_tensors(config, "layers.{i}.mlp", _EXPERT)},
+    tensors=lambda config: {**LLAMA_TENSORS, **QK_NORM, **expert_tensors(config, "layers.{i}.mlp")},
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 50304,
@@ -121,7 +118,7 @@ FLEX_OLMO = Architecture(
     model_types=("flex_olmo",),
     classes=("FlexOlmoForCausalLM",),
     read=read_flex_olmo,
-    tensors=lambda config: {**OLMO2_TENSORS, **expert_tensors(config, "layers.{i}.mlp", _EXPERT)},
+    tensors=lambda config: {**OLMO2_TENSORS, **expert_tensors(config, "layers.{i}.mlp")},
     defaults={
         **LLAMA_DEFAULTS,
         "vocab_size": 100352,

@@ -5,7 +5,7 @@ from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, read_llama
 from edgegen_export.reading.parts import layer_norm, with_qk_norm, without_gate
-from edgegen_export.reading.tensor_names import fused_qkv, named, named_parts
+from edgegen_export.reading.tensor_names import megatron_layer, named, named_parts
 
 
 def read_persimmon(read: ConfigReader) -> DecoderConfig:
@@ -20,13 +20,8 @@ def read_persimmon(read: ConfigReader) -> DecoderConfig:
 def tensors(config: DecoderConfig) -> TensorMap:
     return {
         "embed.weight": "embed_tokens.weight",
-        **named("layers.{i}.attn_norm", "layers.{i}.input_layernorm"),
-        **fused_qkv("layers.{i}.self_attn.query_key_value", config.attention.heads),
-        **named("layers.{i}.attn.o", "layers.{i}.self_attn.dense"),
+        **megatron_layer("layers.{i}", "self_attn", config.attention.heads),
         **named_parts("layers.{i}.attn", "layers.{i}.self_attn", {f"{x}_norm": f"{x}_layernorm" for x in "qk"}),
-        **named("layers.{i}.mlp_norm", "layers.{i}.post_attention_layernorm"),
-        **named("layers.{i}.mlp.up", "layers.{i}.mlp.dense_h_to_4h"),
-        **named("layers.{i}.mlp.down", "layers.{i}.mlp.dense_4h_to_h"),
         **named("final_norm", "final_layernorm"),
         "head.weight": "lm_head.weight",
     }

@@ -150,10 +150,9 @@ def qwen_mlp_tensors(
     config: DecoderConfig, shared: TensorMap = MappingProxyType({}), router: str = "gate"
 ) -> TensorMap:
     """The names of the MLPs, dense or of experts; ``shared``: those of a shared expert, beside the others."""
-    names = ("gate_proj", "up_proj", "down_proj")
     if config.experts is None:
         return DENSE_MLP
-    return by_layer(config, {**expert_tensors(config, "layers.{i}.mlp", names, router), **shared}, DENSE_MLP)
+    return by_layer(config, {**expert_tensors(config, "layers.{i}.mlp", router=router), **shared}, DENSE_MLP)
 
 
 QWEN3_MOE = Architecture(

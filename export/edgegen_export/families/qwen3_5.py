@@ -211,9 +211,8 @@ def _qwen3_next_tensors(config: DecoderConfig) -> TensorMap:
     net = config.first(GatedDeltaNet)
     key_heads = net.key_heads if net else 1
     fused = {("q", "k", "v", "z"): "in_proj_qkvz", ("beta", "dt"): "in_proj_ba"}
-    beside = {name: stored for name, stored in tensors(config).items() if not _replaced(name)}
     return {
-        **beside,
+        **{ours: stored for ours, stored in _beside_experts(config).items() if not is_projected(ours)},
         **{
             tuple(f"{ours}.{name}.weight" for name in names): Interleaved(f"{theirs}.{stored}.weight", key_heads)
             for names, stored in fused.items()
@@ -222,9 +221,10 @@ def _qwen3_next_tensors(config: DecoderConfig) -> TensorMap:
     }
 
 
-def _replaced(name: str | tuple[str, ...]) -> bool:
+def is_projected(name: str | tuple[str, ...]) -> bool:
+    """Whether a tensor of ours is of what a gated delta net projects of its input."""
     first = name if isinstance(name, str) else name[0]
-    return ".mlp." in first or any(f".delta.{part}." in first for part in ("q", "z", "dt", "beta"))
+    return any(f".delta.{part}." in first for part in ("q", "z", "dt", "beta"))
 
 
 QWEN3_NEXT = replace(

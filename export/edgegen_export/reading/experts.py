@@ -158,7 +158,12 @@ def by_layer(config: DecoderConfig, with_experts: TensorMap, dense: TensorMap) -
     return result
 
 
-def expert_tensors(config: DecoderConfig, module: str, names: tuple[str, str, str], router: str = "gate") -> TensorMap:
+def expert_tensors(
+    config: DecoderConfig,
+    module: str,
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+    router: str = "gate",
+) -> TensorMap:
     """The tensor map of a ``router`` and its ``experts``, with these names for gate, up and down."""
     assert config.experts
     count = config.experts.count

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
+from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved, TensorLayout
 
 GATED = {x: f"{x}_proj" for x in ("gate", "up", "down")}
 """The usual names of the matrices of a gated MLP, by ours."""
@@ -51,3 +51,16 @@ def fused(theirs: str, ours: Sequence[str], groups: int) -> dict[str | tuple[str
 def fused_qkv(theirs: str, groups: int) -> dict[str | tuple[str, ...], Interleaved]:
     """The tensor map of a fused QKV module, weight and bias, one group per key head."""
     return fused(theirs, _QKV, groups)
+
+
+def megatron_layer(layer: str, attention: str, groups: int) -> dict[str | tuple[str, ...], str | TensorLayout]:
+    """The tensor map of a ``layer`` under Megatron's names, but for those of its module ``attention``, which has QKV in
+    so many groups."""
+    return {
+        **named("layers.{i}.attn_norm", f"{layer}.input_layernorm"),
+        **fused_qkv(f"{layer}.{attention}.query_key_value", groups),
+        **named("layers.{i}.attn.o", f"{layer}.{attention}.dense"),
+        **named("layers.{i}.mlp_norm", f"{layer}.post_attention_layernorm"),
+        **named("layers.{i}.mlp.up", f"{layer}.mlp.dense_h_to_4h"),
+        **named("layers.{i}.mlp.down", f"{layer}.mlp.dense_4h_to_h"),
+    }

@@ -14,10 +14,13 @@ Vectors = Mapping[str, tuple[str, tuple[int, ...]]]
 
 TOP: Modules = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 PREFIX = "model.layers.{i}."
-SIZES = {
+OF_STREAM = {
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
     "block_count": "num_hidden_layers",
+}
+SIZES = {
+    **OF_STREAM,
     "feed_forward_length": "intermediate_size",
     "attention.head_count": "num_attention_heads",
 }

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import (
+    OF_STREAM,
     PREFIX,
     RMS_NORM_EPS,
     SIZES,
@@ -49,11 +50,13 @@ def _mixer(module: str) -> Modules:
     }
 
 
-def _sizes(names: Mapping[str, str], *, head: str, all_heads: str | None = None) -> Rule:
-    """The sizes of mixers: those of ``names``, the channels of a head, and the channels of all heads.
+def _sizes(conv: str, state: str, groups: str, heads: str, *, head: str, all_heads: str | None = None) -> Rule:
+    """The sizes of mixers: width of the convolution, numbers of a state, groups, heads, the channels of a head, and the
+    channels of all heads.
 
-    ``expand`` says them as a multiple of the model's width.
+    ``expand`` says these as a multiple of the model's width.
     """
+    names = {"conv_kernel": conv, "state_size": state, "group_count": groups, "time_step_rank": heads}
 
     def rule(read: MetadataReader) -> Entries:
         entries: Entries = {theirs: read.integer(f"ssm.{ours}") for ours, theirs in names.items()}
@@ -69,12 +72,7 @@ def _sizes(names: Mapping[str, str], *, head: str, all_heads: str | None = None)
     return rule
 
 
-_MAMBA = {
-    "conv_kernel": "mamba_d_conv",
-    "state_size": "mamba_d_state",
-    "group_count": "mamba_n_groups",
-    "time_step_rank": "mamba_n_heads",
-}
+_MAMBA = ("mamba_d_conv", "mamba_d_state", "mamba_n_groups", "mamba_n_heads")
 
 
 def _granite4(read: MetadataReader) -> Entries:
@@ -118,7 +116,7 @@ GRANITEHYBRID = replace(
         _granite4,
         rule.grouped_heads,
         rule.head_dim_if_own,
-        _sizes(_MAMBA, head="mamba_d_head", all_heads="mamba_expand"),
+        _sizes(*_MAMBA, head="mamba_d_head", all_heads="mamba_expand"),
     ),
 )
 
@@ -135,11 +133,6 @@ _RECURRENT_TOP: Modules = {
     "token_embd": "backbone.embeddings",
     "output_norm": "backbone.norm_f",
     "output": "lm_head",
-}
-_RECURRENT_SIZES = {
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "block_count": "num_hidden_layers",
 }
 _BACKBONE = "backbone.layers.{i}."
 _NORMALIZED = "ssm.dt_b_c_rms"
@@ -173,7 +166,7 @@ def _mamba(read: MetadataReader) -> Entries:
 
 MAMBA = GgufArchitecture(
     model_type="mamba",
-    integers=_RECURRENT_SIZES,
+    integers=OF_STREAM,
     reals={RMS_NORM_EPS: "layer_norm_epsilon"},
     layer={"attn_norm": "norm", **_mixer1("mixer")},
     top=_RECURRENT_TOP,
@@ -186,16 +179,7 @@ MAMBA2 = replace(
     layer={"attn_norm": "norm", **_mixer("mixer")},
     rules=(
         _without_attention,
-        _sizes(
-            {
-                "conv_kernel": "conv_kernel",
-                "state_size": "state_size",
-                "group_count": "n_groups",
-                "time_step_rank": "num_heads",
-            },
-            head="head_dim",
-            all_heads="expand",
-        ),
+        _sizes("conv_kernel", "state_size", "n_groups", "num_heads", head="head_dim", all_heads="expand"),
     ),
 )
 
@@ -266,7 +250,7 @@ FALCON_H1 = replace(
     rules=(
         *rule.WHOLE_HEADS,
         _falcon_h1,
-        _sizes(_MAMBA, head="mamba_d_head", all_heads="mamba_d_ssm"),
+        _sizes(*_MAMBA, head="mamba_d_head", all_heads="mamba_d_ssm"),
     ),
 )
 
@@ -296,15 +280,7 @@ NEMOTRON_H = GgufArchitecture(
         _nemotron_h,
         rule.grouped_heads,
         rule.head_dim,
-        _sizes(
-            {
-                "conv_kernel": "conv_kernel",
-                "state_size": "ssm_state_size",
-                "group_count": "n_groups",
-                "time_step_rank": "mamba_num_heads",
-            },
-            head="mamba_head_dim",
-        ),
+        _sizes("conv_kernel", "ssm_state_size", "n_groups", "mamba_num_heads", head="mamba_head_dim"),
     ),
 )
 

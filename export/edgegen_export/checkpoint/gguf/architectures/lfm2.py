@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, GgufArchitecture
-from edgegen_export.checkpoint.gguf.architectures.llama_like import LLAMA
+from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Parameter, Unsqueezed
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -26,9 +26,7 @@ LFM2 = replace(
     reals={RMS_NORM_EPS: "norm_eps"},
     layer={
         "attn_norm": "operator_norm",
-        "attn_q": "self_attn.q_proj",
-        "attn_k": "self_attn.k_proj",
-        "attn_v": "self_attn.v_proj",
+        **ATTENTION,
         "attn_output": "self_attn.out_proj",
         "attn_q_norm": "self_attn.q_layernorm",
         "attn_k_norm": "self_attn.k_layernorm",

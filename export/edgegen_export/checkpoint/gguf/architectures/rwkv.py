@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, GgufArchitecture
+from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, OF_STREAM, GgufArchitecture
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Blends, ByNetHead, NetHeads, Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -26,9 +26,7 @@ _LOW_RANK = {f"time_mix_{x}{place}": f"attn.{x}_lora.lora.{k}" for x in "wavg" f
 RWKV7 = GgufArchitecture(
     model_type="rwkv7",
     integers={
-        "context_length": "max_position_embeddings",
-        "embedding_length": "hidden_size",
-        "block_count": "num_hidden_layers",
+        **OF_STREAM,
         "feed_forward_length": "intermediate_size",
         "attention.decay_lora_rank": "decay_low_rank_dim",
         "attention.iclr_lora_rank": "a_low_rank_dim",
