@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import Gate
-from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen import qwen_mlp_tensors
-from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_experts, without_experts
+from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_sigmoid_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
@@ -34,14 +33,7 @@ def _with_experts(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     for key in ("n_group", "topk_group", "num_expert_groups", "num_limited_groups"):
         read.refuse(key, (1,), "experts are in one group in this family")
     sparse = behind_dense(read, "num_dense_layers", config.num_layers)
-    if not sparse:
-        without_experts(read, "num_shared_experts", "route_scale")
-        return config
-    width = read.positive("moe_intermediate_size")
-    config = with_experts(read, config, "num_experts", normalized=True, width=width, layers=sparse)
-    routing = Routing("sigmoid", choice_bias=True, epsilon=1e-20, scaling=read.above_zero("route_scale"))
-    shared = width * read.count("num_shared_experts")
-    return config.each_experts(lambda own: replace(own, routing=routing, shared_width=shared))
+    return with_sigmoid_experts(read, config, sparse, "num_experts", "num_shared_experts", "route_scale")
 
 
 def tensors(config: DecoderConfig) -> TensorMap:

@@ -55,21 +55,26 @@ GPT2_ALIASES = {
     "n_vocab": "vocab_size",
 }
 
-GPT2_TENSORS: dict[str | tuple[str, ...], str | TensorLayout] = {
+GPT2_BESIDE: dict[str | tuple[str, ...], str] = {
     "embed.weight": "wte.weight",
     "positions.weight": "wpe.weight",
     **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
+    **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
+    **named("final_norm", "ln_f"),
+    "head.weight": "lm_head.weight",
+}
+"""Names of tensors outside of attention and MLP."""
+
+GPT2_TENSORS: dict[str | tuple[str, ...], str | TensorLayout] = {
+    **GPT2_BESIDE,
     tuple(f"layers.{{i}}.attn.{x}.weight" for x in "qkv"): Concatenated("h.{i}.attn.c_attn.weight", transposed=True),
     tuple(f"layers.{{i}}.attn.{x}.bias" for x in "qkv"): Concatenated("h.{i}.attn.c_attn.bias"),
     "layers.{i}.attn.o.weight": transposed("h.{i}.attn.c_proj.weight"),
     "layers.{i}.attn.o.bias": "h.{i}.attn.c_proj.bias",
-    **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
     "layers.{i}.mlp.up.weight": transposed("h.{i}.mlp.c_fc.weight"),
     "layers.{i}.mlp.up.bias": "h.{i}.mlp.c_fc.bias",
     "layers.{i}.mlp.down.weight": transposed("h.{i}.mlp.c_proj.weight"),
     "layers.{i}.mlp.down.bias": "h.{i}.mlp.c_proj.bias",
-    **named("final_norm", "ln_f"),
-    "head.weight": "lm_head.weight",
 }
 
 GPT2 = Architecture(
@@ -126,16 +131,11 @@ def read_gpt_bigcode(read: ConfigReader) -> DecoderConfig:
 
 def _bigcode_tensors(config: DecoderConfig) -> TensorMap:
     return {
-        "embed.weight": "wte.weight",
-        "positions.weight": "wpe.weight",
-        **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
+        **GPT2_BESIDE,
         **fused_qkv("h.{i}.attn.c_attn", config.attention.kv_heads),
         **named("layers.{i}.attn.o", "h.{i}.attn.c_proj"),
-        **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.c_fc"),
         **named("layers.{i}.mlp.down", "h.{i}.mlp.c_proj"),
-        **named("final_norm", "ln_f"),
-        "head.weight": "lm_head.weight",
     }
 
 

@@ -9,6 +9,7 @@ from edgegen_export.architecture.components.learned_positions import LearnedPosi
 from edgegen_export.architecture.components.mlp import MLP
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
+from edgegen_export.families.gpt2 import GPT2_BESIDE
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.layer_types import read_window, sliding
 from edgegen_export.reading.parts import ACTIVATIONS, layer_norm
@@ -54,16 +55,11 @@ GPT_NEO = Architecture(
     classes=("GPTNeoForCausalLM",),
     read=read_gpt_neo,
     tensors={
-        "embed.weight": "wte.weight",
-        "positions.weight": "wpe.weight",
-        **named("layers.{i}.attn_norm", "h.{i}.ln_1"),
+        **GPT2_BESIDE,
         **named_parts("layers.{i}.attn", "h.{i}.attn.attention", {x: f"{x}_proj" for x in "qkv"}),
         **named("layers.{i}.attn.o", "h.{i}.attn.attention.out_proj"),
-        **named("layers.{i}.mlp_norm", "h.{i}.ln_2"),
         **named("layers.{i}.mlp.up", "h.{i}.mlp.c_fc"),
         **named("layers.{i}.mlp.down", "h.{i}.mlp.c_proj"),
-        **named("final_norm", "ln_f"),
-        "head.weight": "lm_head.weight",
     },
     defaults={
         "vocab_size": 50257,

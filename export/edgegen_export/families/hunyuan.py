@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
-from edgegen_export.architecture.components.experts import Routing
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.glm import DRAFTS
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.families.qwen import qwen_mlp_tensors
-from edgegen_export.reading.experts import expert_tensors, read_mlp_types, with_experts, without_experts
+from edgegen_export.reading.experts import expert_tensors, read_mlp_types, with_experts, with_sigmoid_experts
 from edgegen_export.reading.layer_types import rotating
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
@@ -130,14 +129,7 @@ def read_hy_v3(read: ConfigReader) -> DecoderConfig:
     read.ignore("enable_moe_fp32_combine")  # how sums are rounded in half precision
     config = with_qk_norm(config)
     sparse = read_mlp_types(read, config.num_layers, range(1, config.num_layers))
-    if not sparse:
-        without_experts(read, "num_shared_experts", "router_scaling_factor")
-        return config
-    width = read.positive("moe_intermediate_size")
-    config = with_experts(read, config, "num_experts", normalized=True, width=width, layers=sparse)
-    routing = Routing("sigmoid", choice_bias=True, epsilon=1e-20, scaling=read.above_zero("router_scaling_factor"))
-    shared = width * read.count("num_shared_experts")
-    return config.each_experts(lambda own: replace(own, routing=routing, shared_width=shared))
+    return with_sigmoid_experts(read, config, sparse, "num_experts", "num_shared_experts", "router_scaling_factor")
 
 
 def _hy_v3_tensors(config: DecoderConfig) -> TensorMap:

@@ -14,7 +14,7 @@ from edgegen_export.architecture.components.sublayer_convs import SublayerConvs
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved, InTurns, Leading, Shape, SideBySide
-from edgegen_export.reading.experts import STEP, behind_dense, by_layer, read_counts, read_mlp_types
+from edgegen_export.reading.experts import behind_dense, by_layer, check_expert_sizes, read_counts, read_mlp_types
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.tensor_names import QK_NORM
 
@@ -130,19 +130,12 @@ def _experts(read: ConfigReader, hidden: int, width: int, plain: bool) -> Expert
     count, per_token = read_counts(read, "n_routed_experts")
     shared = read.count("n_shared_experts")
     read.refuse("shared_expert_sink", (True,), "the router weighs shared experts with the others")
-    check_expert_sizes(read, hidden, width)
+    check_expert_sizes(read, {"hidden_size": hidden, "moe_intermediate_size": width})
     if not plain:
         read.problem("hidden_act: experts are supported with silu only")
     scaling = read.above_zero("route_scale")
     routing = Routing("sigmoid", choice_bias=True, scaling=scaling, shared=shared)
     return Experts(count, per_token, True, width, shared_width=shared * width, routing=routing)
-
-
-def check_expert_sizes(read: ConfigReader, hidden: int, width: int) -> None:
-    """Refuse sizes that the experts' operator does not accept."""
-    for said, size in (("hidden_size", hidden), ("moe_intermediate_size", width)):
-        if size % STEP:
-            read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")
 
 
 _LAYER: TensorMap = {

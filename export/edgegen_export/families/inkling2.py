@@ -18,12 +18,11 @@ from edgegen_export.architecture.config_reader import ConfigReader, every
 from edgegen_export.architecture.tensor_layouts import Interleaved, InTurns, Leading, Nested, Stacked
 from edgegen_export.families.inkling import (
     INKLING_ALIASES,
-    check_expert_sizes,
     read_conv_width,
     read_inkling_layer_types,
     read_inkling_model,
 )
-from edgegen_export.reading.experts import limit_apart, read_counts
+from edgegen_export.reading.experts import check_expert_sizes, limit_apart, read_counts
 from edgegen_export.reading.passes import of_layer
 
 
@@ -110,7 +109,7 @@ def _read_layers(read: ConfigReader) -> DecoderConfig:
 def _experts(read: ConfigReader, hidden: int) -> Experts:
     count, per_token = read_counts(read, "n_routed_experts")
     width = read.positive("moe_intermediate_size")
-    check_expert_sizes(read, hidden, width)
+    check_expert_sizes(read, {"hidden_size": hidden, "moe_intermediate_size": width})
     read.refuse("scoring_func", ("sigmoid",), "only sigmoids weigh experts")
     softcaps = read.above_zero("mlp_gate_softcap"), read.above_zero("mlp_up_softcap")
     routing = Routing("sigmoid", choice_bias=True, epsilon=1e-20, scaling=read.above_zero("route_scale"))

@@ -1,6 +1,6 @@
 """Mixture of experts: the config keys and tensor names that families with experts share."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from edgegen_export.architecture.architecture import TensorMap
@@ -41,11 +41,16 @@ def with_experts(
     read.ignore("output_router_logits", "router_aux_loss_coef")
     if config.mlp.activation != "silu":
         read.problem("hidden_act: experts are supported with silu only")
-    for said, size in (("hidden_size", config.hidden_size), ("the width of an expert", width)):
-        if size % STEP:
-            read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")
+    check_expert_sizes(read, {"hidden_size": config.hidden_size, "the width of an expert": width})
     experts = Experts(count, per_token, normalized, width)
     return config.each_layer(lambda own: replace(own, mlp=experts), layers)
+
+
+def check_expert_sizes(read: ConfigReader, sizes: Mapping[str, int]) -> None:
+    """Refuse ``sizes``, by what messages call them, that the experts' operator does not accept."""
+    for said, size in sizes.items():
+        if size % STEP:
+            read.problem(f"{said} = {size}: experts of this size are not supported, only multiples of {STEP}")
 
 
 def read_counts(
@@ -80,18 +85,32 @@ def with_deepseek_experts(
     if not layers:
         without_experts(read, count_key, shared_key, "n_group", "topk_group", "routed_scaling_factor")
         return config
-    width, normalized = read.positive("moe_intermediate_size"), read.flag("norm_topk_prob")
-    config = with_experts(read, config, count_key, normalized=normalized, width=width, layers=layers)
+    config = with_sigmoid_experts(
+        read, config, layers, count_key, shared_key, "routed_scaling_factor", normalized=read.flag("norm_topk_prob")
+    )
     assert config.experts
     groups, chosen = read_groups(read, count_key, config.experts.count, config.experts.per_token)
-    routing = Routing(
-        "sigmoid",
-        choice_bias=True,
-        groups=groups,
-        chosen_groups=chosen,
-        epsilon=1e-20,
-        scaling=read.above_zero("routed_scaling_factor"),
-    )
+    routing = replace(config.experts.routing, groups=groups, chosen_groups=chosen)
+    return config.each_experts(lambda own: replace(own, routing=routing))
+
+
+def with_sigmoid_experts(
+    read: ConfigReader,
+    config: DecoderConfig,
+    layers: Collection[int],
+    count_key: str,
+    shared_key: str,
+    scaling_key: str,
+    *,
+    normalized: bool = True,
+) -> DecoderConfig:
+    """``config`` with experts in ``layers`` that sigmoids weigh and a bias of each helps to choose, and shared ones."""
+    if not layers:
+        without_experts(read, count_key, shared_key, scaling_key)
+        return config
+    width = read.positive("moe_intermediate_size")
+    config = with_experts(read, config, count_key, normalized=normalized, width=width, layers=layers)
+    routing = Routing("sigmoid", choice_bias=True, epsilon=1e-20, scaling=read.above_zero(scaling_key))
     shared = width * read.count(shared_key)
     return config.each_experts(lambda own: replace(own, routing=routing, shared_width=shared))
 

@@ -3,10 +3,10 @@
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import ExpertStack, Interleaved, Shape
+from edgegen_export.architecture.tensor_layouts import ExpertStack, Shape
 from edgegen_export.families.llama import BESIDE_MLP, DENSE_MLP, LLAMA_DEFAULTS, read_llama
 from edgegen_export.families.qwen import qwen3_moe_tensors, read_qwen_experts
-from edgegen_export.reading.experts import by_layer
+from edgegen_export.reading.experts import by_layer, stacked_expert_tensors
 from edgegen_export.reading.parts import with_qk_norm
 from edgegen_export.reading.tensor_names import QK_NORM
 
@@ -26,16 +26,13 @@ def stacked_tensors(config: DecoderConfig, down: Shape) -> TensorMap:
     count, width, ours, theirs = config.experts.count, config.experts.width, "layers.{i}.mlp", "layers.{i}.mlp.experts"
     both, outputs_first = (f"{ours}.gate.weight", f"{ours}.up.weight"), (count, config.hidden_size, width)
     if down == outputs_first and width != config.hidden_size:
-        stacks: TensorMap = {
-            both: Interleaved(f"{theirs}.gate_up_proj", count, stacked=True),
-            f"{ours}.down.weight": Interleaved(f"{theirs}.down_proj", count, stacked=True),
-        }
+        experts = stacked_expert_tensors(config, ours)
     else:
-        stacks = {
+        experts = {
+            f"{ours}.router.weight": f"{ours}.gate.weight",
             both: ExpertStack(f"{theirs}.gate_up_proj", count, in_turns=False),
             f"{ours}.down.weight": ExpertStack(f"{theirs}.down_proj", count),
         }
-    experts = {f"{ours}.router.weight": f"{ours}.gate.weight", **stacks}
     return {**BESIDE_MLP, **QK_NORM, **by_layer(config, experts, DENSE_MLP)}
 
 

@@ -9,6 +9,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
     GRANITE,
+    LATE_NORMS,
     LLAMA,
     NORMS,
     PAIRED,
@@ -198,8 +199,7 @@ GPT_OSS = replace(
     LLAMA,
     model_type="gpt_oss",
     layer={
-        "attn_norm": "input_layernorm",
-        "post_attention_norm": "post_attention_layernorm",
+        **LATE_NORMS,
         **ATTENTION,
         "attn_sinks": Parameter("self_attn.sinks"),
         "ffn_gate_inp": "mlp.router",

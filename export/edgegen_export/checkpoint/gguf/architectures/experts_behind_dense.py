@@ -9,6 +9,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts import MIXTRAL_EXPERTS
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
+    LATE_NORMS,
     LLAMA,
     NORMS,
     PAIRED,
@@ -109,13 +110,7 @@ DEEPSEEK = replace(
 GLM4MOE = replace(
     LLAMA,
     model_type="glm4_moe",
-    layer={
-        "attn_norm": "input_layernorm",
-        **ATTENTION,
-        **QK_NORMS,
-        "post_attention_norm": "post_attention_layernorm",
-        **DEEPSEEK_EXPERTS,
-    },
+    layer={**LATE_NORMS, **ATTENTION, **QK_NORMS, **DEEPSEEK_EXPERTS},
     rules=(
         *rule.PARTS_OF_HEADS,
         rule.bias("attention_bias", "attn_q"),
@@ -197,11 +192,10 @@ AFMOE = replace(
     LLAMA,
     model_type="afmoe",
     layer={
-        "attn_norm": "input_layernorm",
+        **LATE_NORMS,
         **ATTENTION,
         **QK_NORMS,
         "attn_gate": "self_attn.gate_proj",
-        "post_attention_norm": "post_attention_layernorm",
         "ffn_norm": "pre_mlp_layernorm",
         "post_ffw_norm": "post_mlp_layernorm",
         **_EXPERTS,

@@ -26,6 +26,8 @@ ATTENTION: Modules = {
 }
 GATED_MLP: Modules = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 NORMS: Modules = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+LATE_NORMS: Modules = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
+"""The same, where files call the second one by its place."""
 PAIRED: Modules = {"attn_q": RotaryPairs("self_attn.q_proj"), "attn_k": RotaryPairs("self_attn.k_proj")}
 QK_NORMS: Modules = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 _ATTENTION_BIAS = rule.bias("attention_bias", "attn_q")

@@ -16,6 +16,7 @@ from edgegen_export.checkpoint.gguf.architecture import (
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
+    LATE_NORMS,
     LLAMA,
     NORMS,
     OLMO2,
@@ -133,12 +134,7 @@ APERTUS = replace(
 SEED_OSS = replace(
     LLAMA,
     model_type="seed_oss",
-    layer={
-        "attn_norm": "input_layernorm",
-        **ATTENTION,
-        "post_attention_norm": "post_attention_layernorm",
-        **GATED_MLP,
-    },
+    layer={**LATE_NORMS, **ATTENTION, **GATED_MLP},
     rules=(
         *_HEADS,
         rule.full_rotary,
