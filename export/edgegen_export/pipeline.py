@@ -61,8 +61,7 @@ from edgegen_export.source.family_source import FamilyLoader
 from edgegen_export.source.model_source import DraftGraph, HiddenGraphs, ModelSource, SourceLoader
 from edgegen_export.source.optimum.model_source import TraceLoader
 from edgegen_export.tokenizer.compiled import compiled_form
-from edgegen_export.tokenizer.end_of_sequence import end_of_sequence
-from edgegen_export.tokenizer.files import TOKENIZER, tokenizer_files
+from edgegen_export.tokenizer.files import TOKENIZER, end_of_sequence, tokenizer_files
 from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
 from edgegen_export.tokenizer.special_tokens import check_special_tokens
 from edgegen_export.tokenizer.written import added_ids

@@ -18,6 +18,7 @@ from edgegen_export.checkpoint.packing import SETTINGS, Packing, read_packing
 from edgegen_export.checkpoint.stored_format import CHANNEL, REGEX, TENSOR, Block, Formats, StoredFormat, Target
 from edgegen_export.checkpoint.ternary import Ternary
 from edgegen_export.checkpoint.weight_files import read_json_object
+from edgegen_export.files.fields import Fields
 
 MLX_SETTINGS = "quantization"
 MODELOPT_FILE = "hf_quant_config.json"
@@ -54,7 +55,7 @@ def read_quantization(config: Settings) -> Packing | Formats | BitsAndBytes | Te
         return [f"{SETTINGS}.quant_method = {method!r}: {read}{near}; {_ORIGINAL}"]
     said = _Said(SETTINGS, found)
     formats = reader(said)
-    return said.problems or formats
+    return said.unread() or formats
 
 
 def with_modelopt_settings(config: dict[str, Any], file: Path | None) -> dict[str, Any]:
@@ -64,48 +65,37 @@ def with_modelopt_settings(config: dict[str, Any], file: Path | None) -> dict[st
     return config | {SETTINGS: {**read_json_object(file), "quant_method": "modelopt"}}
 
 
-class _Said:
+class _Said(Fields):
     """Settings, read key by key; those that were not read are problems, and so is every value that is not known."""
 
     def __init__(self, name: str, settings: Settings) -> None:
+        super().__init__(settings)
         self.name = name
-        self._settings = settings
-        self._read = set[str]()
-        self._problems = list[str]()
         self._inner = list[_Said]()
 
     @property
     def keys(self) -> Collection[str]:
-        return self._settings.keys()
+        return self._values.keys()
 
-    @property
-    def problems(self) -> list[str]:
+    def unread(self) -> list[str]:
         """Every problem, and every key that was not read."""
-        unknown = sorted(key for key in self._settings.keys() - self._read if self._settings[key] is not None)
+        unknown = sorted(key for key in self._values.keys() - self._read if self._values[key] is not None)
         return [
-            *self._problems,
+            *self.problems,
             *(
-                f"{self.name}.{key} = {self._settings[key]!r}: not understood, and it may change the result{near}"
+                f"{self.name}.{key} = {self._values[key]!r}: not understood, and it may change the result{near}"
                 for key, near in zip(unknown, suggestions(unknown, self._read), strict=True)
             ),
-            *(problem for inner in self._inner for problem in inner.problems),
+            *(problem for inner in self._inner for problem in inner.unread()),
         ]
-
-    def get(self, key: str) -> Any:
-        self._read.add(key)
-        return self._settings.get(key)
-
-    def neutral(self, *keys: str) -> None:
-        """Mark keys as read that do not say how weights are stored."""
-        self._read.update(keys)
 
     def problem(self, key: str, expected: str) -> None:
         self._read.add(key)
-        self._problems.append(f"{self.name}.{key} = {self._settings.get(key)!r}: {expected}")
+        self.problems.append(f"{self.name}.{key} = {self._values.get(key)!r}: {expected}")
 
     def one_of(self, key: str, known: Sequence[object], default: Any = None, why: str = "") -> Any:
         """The value of ``key``, which must be one of ``known``; ``default`` if it is absent."""
-        value = self.get(key)
+        value = self.value(key)
         value = default if value is None else value
         if not any(value is one or (type(value) is type(one) and value == one) for one in known):
             read = " or ".join(map(str, known))
@@ -115,7 +105,7 @@ class _Said:
         return value
 
     def positive(self, key: str, default: int | None = None) -> int:
-        value = self.get(key)
+        value = self.value(key)
         value = default if value is None else value
         if type(value) is not int or value < 1:
             self.problem(key, "a positive whole number expected")
@@ -123,7 +113,7 @@ class _Said:
         return value
 
     def strings(self, key: str) -> tuple[str, ...]:
-        value = self.get(key)
+        value = self.value(key)
         items = cast("list[object]", value) if isinstance(value, list) else []
         if value is not None and (not isinstance(value, list) or not all(isinstance(item, str) for item in items)):
             self.problem(key, "a list of names expected")
@@ -143,7 +133,7 @@ class _Said:
 
     def inner(self, key: str) -> "_Said | None":
         """The object under ``key``; None if it is absent."""
-        value = self.get(key)
+        value = self.value(key)
         if value is None:
             return None
         if not isinstance(value, Mapping):
@@ -170,7 +160,7 @@ def _block(value: object) -> Block | None:
 
 def _read_fp8(said: _Said) -> Formats:
     """FP8 with a scale per block (``weight_scale_inv``), or per tensor."""
-    given, block = said.get("weight_block_size"), None
+    given, block = said.value("weight_block_size"), None
     if given is not None and (block := _block(given)) is None:
         said.problem("weight_block_size", "[rows, columns] expected")
     said.one_of("fmt", (None, "e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"))
@@ -181,7 +171,7 @@ def _read_fp8(said: _Said) -> Formats:
     # Which modules are quantized is what their tensors say.
     for key in ("modules_to_not_convert", "ignored_layers", "modules_to_convert"):
         said.strings(key)
-    said.neutral("quant_method", "dequantize")
+    said.ignore("quant_method", "dequantize")
     form = StoredFormat("float8", (block,) if block else (TENSOR, CHANNEL), byte_scales=_bytes_of(bytes_are))
     return Formats(form, unused=(*_of_kv_cache(said), *(["static scales of activations"] * (activations == "static"))))
 
@@ -192,15 +182,15 @@ def _bytes_of(scale_fmt: object) -> Literal["exponents", "none"]:
 
 def _read_fbgemm(said: _Said) -> Formats:
     said.strings("modules_to_not_convert")
-    said.neutral("quant_method", "activation_scale_ub")
+    said.ignore("quant_method", "activation_scale_ub")
     return Formats(StoredFormat("float8", (CHANNEL,)))
 
 
 def _of_kv_cache(said: _Said) -> tuple[str, ...]:
     """Name the KV cache's quantization if there is one; edgegen measures scales of its own."""
     keys = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_method")
-    said.neutral(*keys)
-    return ("the quantization of the KV cache",) if any(said.get(key) is not None for key in keys) else ()
+    said.ignore(*keys)
+    return ("the quantization of the KV cache",) if any(said.value(key) is not None for key in keys) else ()
 
 
 # compressed-tensors.
@@ -223,10 +213,10 @@ _MIXED = "mixed-precision"
 def _read_compressed_tensors(said: _Said) -> Formats:
     known = (*_CT_FORMATS, _MIXED)
     whole = said.one_of("format", known)
-    said.neutral("quant_method", "global_compression_ratio", "version", "run_compressed")
+    said.ignore("quant_method", "global_compression_ratio", "version", "run_compressed")
     said.one_of("quantization_status", (None, "compressed", "frozen"))
     for key in ("sparsity_config", "transform_config", "moe_sparsity_config"):
-        if said.get(key) and said.get(key) != {"format": "dense"}:
+        if said.value(key) and said.value(key) != {"format": "dense"}:
             said.problem(key, f"weights that are changed so are not read; {_ORIGINAL}")
     targets, unused = list[Target](), _of_kv_cache(said)
     groups = said.inner("config_groups")
@@ -238,14 +228,14 @@ def _read_compressed_tensors(said: _Said) -> Formats:
             continue
         form = group.one_of("format", (None, *_CT_FORMATS)) or (whole if whole != _MIXED else None)
         found = None
-        if group.get("weights") is not None and form is None and whole is not None:
+        if group.value("weights") is not None and form is None and whole is not None:
             group.problem("format", f"one of {', '.join(_CT_FORMATS)} expected")
         elif form is not None and (weights := group.inner("weights")) is not None:
             found = _of_weights(weights, str(form))
         targets += [(target, found) for target in group.patterns("targets")]
-        if group.get("output_activations") is not None:
+        if group.value("output_activations") is not None:
             unused = (*unused, "scales of outputs")
-        inputs = group.get("input_activations")
+        inputs = group.value("input_activations")
         if isinstance(inputs, Mapping) and not cast(Settings, inputs).get("dynamic"):
             unused = (*unused, "static scales of activations")
     return Formats(None, tuple(targets), said.patterns("ignore"), unused=tuple(dict.fromkeys(unused)))
@@ -257,7 +247,7 @@ def _of_weights(said: _Said, form: str) -> StoredFormat | None:
     bits = said.positive("num_bits", 8)
     symmetric = said.one_of("symmetric", (True, False), True)
     said.one_of("dynamic", (None, False), why="weights are read that were quantized before")
-    said.neutral("observer", "observer_kwargs", "actorder", "scale_dtype", "zp_dtype")
+    said.ignore("observer", "observer_kwargs", "actorder", "scale_dtype", "zp_dtype")
     block = _of_strategy(said)
     if form == "dense":
         return None
@@ -286,7 +276,7 @@ _STRATEGIES = ("tensor", "channel", "group", "block", "tensor_group")
 
 def _of_strategy(said: _Said) -> Block:
     """The block of weights that shares a scale."""
-    size, structure = said.get("group_size"), said.get("block_structure")
+    size, structure = said.value("group_size"), said.value("block_structure")
     inferred = "tensor" if size is None else "channel" if size == -1 else "group"
     match said.one_of("strategy", _STRATEGIES, inferred):
         case "channel":
@@ -307,13 +297,13 @@ _NVFP4_GROUP, _MX_GROUP, _FP8_BLOCK = 16, 32, 128
 
 
 def _read_modelopt(said: _Said) -> Formats:
-    said.neutral("quant_method", "producer", "config_groups")  # groups repeat what quant_algo says
+    said.ignore("quant_method", "producer", "config_groups")  # groups repeat what quant_algo says
     inside = said.inner("quantization") or said
     ignored = (*inside.strings("ignore"), *inside.strings("exclude_modules"))
     unused = _of_kv_cache(inside)
-    layers = inside.get("quantized_layers")
-    if inside.get("quant_algo") != "MIXED_PRECISION":
-        inside.neutral("quantized_layers")
+    layers = inside.value("quantized_layers")
+    if inside.value("quant_algo") != "MIXED_PRECISION":
+        inside.ignore("quantized_layers")
         form, activations = _of_algorithm(inside)
         return Formats(form, ignored=_wildcards(ignored), unused=(*unused, *activations))
     modules = dict[str, StoredFormat | None]()
@@ -342,7 +332,7 @@ def _of_algorithm(said: _Said) -> tuple[StoredFormat | None, tuple[str, ...]]:
     form, default = _ALGORITHMS.get(str(algorithm), (None, None))
     if form is None:
         return None, ()
-    said.neutral("group_size")
+    said.ignore("group_size")
     if default is not None:
         size = said.positive("group_size", default)
         rows = size if form.blocks == (TENSOR,) else 1
@@ -390,15 +380,15 @@ def _read_mlx(settings: object, other: object) -> Formats | list[str]:
         return [f"{SETTINGS}: says something else than {MLX_SETTINGS}; delete the one that is wrong"]
     found = cast(Settings, settings)
     said = _Said(MLX_SETTINGS, found)
-    said.neutral("quant_method", "linear_class", "quantize_activations")
+    said.ignore("quant_method", "linear_class", "quantize_activations")
     default, modules = _of_mlx(said), dict[str, StoredFormat | None]()
     for key, value in found.items():
         if key not in _MLX_KEYS and isinstance(value, bool):
-            said.neutral(key)
+            said.ignore(key)
             modules[key] = default if value else None
         elif key not in _MLX_KEYS and isinstance(value, Mapping) and (inner := said.inner(key)) is not None:
             modules[key] = _of_mlx(inner)
-    return said.problems or Formats(default, modules=MappingProxyType(modules), mlx=True)
+    return said.unread() or Formats(default, modules=MappingProxyType(modules), mlx=True)
 
 
 def _of_mlx(said: _Said) -> StoredFormat | None:
@@ -413,9 +403,9 @@ def _of_mlx(said: _Said) -> StoredFormat | None:
 
 
 def _read_bitsandbytes(said: _Said) -> BitsAndBytes:
-    said.neutral("quant_method", "load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit")
-    said.neutral("bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant", "llm_int8_enable_fp32_cpu_offload")
-    said.neutral("llm_int8_threshold")  # of activations
+    said.ignore("quant_method", "load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit")
+    said.ignore("bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant", "llm_int8_enable_fp32_cpu_offload")
+    said.ignore("llm_int8_threshold")  # of activations
     said.strings("llm_int8_skip_modules")
     said.one_of("bnb_4bit_quant_type", (None, "nf4", "fp4"))
     said.one_of("bnb_4bit_quant_storage", (None, "uint8"))
@@ -427,7 +417,7 @@ _HEAD = "lm_head"
 
 
 def _read_bitnet(said: _Said) -> Ternary:
-    said.neutral("quant_method", "rms_norm_eps")
+    said.ignore("quant_method", "rms_norm_eps")
     kind = said.one_of("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
     mode = said.one_of("quantization_mode", ("offline", "online"), "offline")
     said.one_of("use_rms_norm", (None, False), why=f"norms before each matrix are not read; {_ORIGINAL}")

@@ -196,9 +196,8 @@ def _bundle_bytes(config: DecoderConfig, scheme: Scheme, *, calibrated: bool) ->
 
 def _running_bytes(config: DecoderConfig, scheme: Scheme, recipe: Quantization) -> int:
     """Private memory and mapped weights of a process that runs the bundle, as ``edgegen info`` forecasts them."""
-    tables = {name: shape for name, shape in _matrices(config).items() if name == "embed_per_layer"}
-    if not config.tied_head:
-        tables |= {name: shape for name, shape in _matrices(config).items() if name == "embed"}
+    looked_up = ("embed_per_layer",) if config.tied_head else ("embed_per_layer", "embed")
+    tables = {name: shape for name, shape in _matrices(config).items() if name in looked_up}
     bundle = _bundle_bytes(config, scheme, calibrated=recipe.calibrates) - _SMALL_FILES
     bundle -= _stored_bytes(config, tables, scheme, calibrated=recipe.calibrates)
     logits, bits = config.vocab_size * config.hidden_size, recipe.linear.bits

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from edgegen.errors import CheckpointError, did_you_mean
@@ -74,6 +74,19 @@ def tokenizer_files(checkpoint: Checkpoint, warn: Callable[[str], None] = lambda
         warn(f"{TOKENIZER} leaves out merges at random (dropout = {dropout}), which is of the training: left out")
     changed |= _find_unflagged(tokenizer, settings, "".join(templates_of(files).values()), warn)
     return {TOKENIZER: tokenizer.to_bytes() if made or changed else found[TOKENIZER], **files}
+
+
+def end_of_sequence(files: Mapping[str, bytes]) -> tuple[str, int] | None:
+    """Text and id of the ``eos_token`` that a bundle's tokenizer files alone name; None where they name none.
+
+    Raises:
+        CheckpointError: a file is malformed.
+    """
+    if TOKENIZER not in files:
+        return None
+    token = TokenizerSettings.read(files).special("eos_token")
+    token_id = TokenizerJson.parse(files[TOKENIZER], TOKENIZER).id_of(token.content) if token else None
+    return None if token is None or token_id is None else (token.content, token_id)
 
 
 def _refuse_other_vocabularies(checkpoint: Checkpoint) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from edgegen_export.output.generation_config import generation_config
-from edgegen_export.tokenizer.end_of_sequence import end_of_sequence
+from edgegen_export.tokenizer.files import end_of_sequence
 
 TOKENIZER: dict[str, Any] = {"model": {"type": "BPE", "vocab": {"a": 0, "<end>": 1}, "merges": []}, "added_tokens": []}
 
