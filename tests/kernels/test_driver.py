@@ -25,8 +25,9 @@ HERE = [EMULATE] if EMULATES else []
 """Flags of a driver for this machine."""
 ISAS = ["amx", *instruction_sets()] if EMULATES else instruction_sets()
 """Instruction sets that such a driver runs."""
-# Optimizing what a sanitizer has added would take minutes, and so would a copy of a function for each of its calls.
-PLAINLY = ["-O0", "-g", "-DINLINE=static __attribute__((unused))"]
+# A copy of a function for each of its calls would take a minute, and optimizing what a sanitizer has added minutes.
+QUICKLY = ["-O1", "-Wno-maybe-uninitialized", "-DINLINE=static __attribute__((unused))"]
+PLAINLY = [*QUICKLY, "-O0", "-g"]
 SANITIZERS = {
     "addresses and undefined behaviour": [*PLAINLY, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "threads": [*PLAINLY, "-fsanitize=thread"],
@@ -91,7 +92,7 @@ def lines_of(command: Sequence[str | Path], isa: str, threads: int = 1, emulated
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The driver for this machine, without shared libraries, so that an emulator needs none."""
     static = ["-static"] if sys.platform == "linux" else []
-    return build(tmp_path_factory.mktemp("driver") / "driver", ["-O1", *static, *HERE])
+    return build(tmp_path_factory.mktemp("driver") / "driver", [*QUICKLY, *static, *HERE])
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,7 @@ def emulator() -> str:
 def for_boards(emulator: str, tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
     """The driver for aarch64, emulated."""
     program = tmp_path_factory.mktemp("aarch64") / "driver"
-    return [emulator, build(program, ["-O2", "-static"], CROSS_COMPILER)]
+    return [emulator, build(program, [*QUICKLY, "-static"], CROSS_COMPILER)]
 
 
 @pytest.mark.parametrize("board", BOARDS)
