@@ -1,8 +1,8 @@
 """Builds the source distribution and the wheels of every platform on one machine, and holds them to their promises.
 
 `make wheels` runs it in an environment of packaging/wheel_tools.txt. The compiler of all platforms is zig's clang, from
-PyPI: no other is needed, and the same sources give the same bytes anywhere. Everything is built twice, in folders of
-other names and with caches of their own, and compared.
+PyPI: no other is needed, and the same sources give the same bytes anywhere. Everything is built twice, unless told
+otherwise, in folders of other names and with caches of their own, and compared.
 """
 
 import argparse
@@ -117,8 +117,9 @@ def _hatchling(target: str, sources: Path, output: Path, environment: Mapping[st
 
 
 def differences(first: Sequence[Path], second: Sequence[Path]) -> list[str]:
-    """The names of what two builds have made differently."""
-    return [one.name for one, other in zip(first, second, strict=True) if _sha256(one) != _sha256(other)]
+    """The names of what a second build, of all or of some platforms, has made differently."""
+    made = {path.name: path for path in first}
+    return [path.name for path in second if _sha256(path) != _sha256(made[path.name])]
 
 
 def _sha256(path: Path) -> str:
@@ -151,8 +152,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("output", type=Path, help="the folder for the distributions; earlier ones of edgegen go")
     parser.add_argument("--only", choices=[*TARGETS, PURE], action="append", help="this platform; may be repeated")
     parser.add_argument("--once", action="store_true", help="do not build everything a second time to compare")
+    parser.add_argument(
+        "--again", choices=[*TARGETS, PURE], action="append", help="build this alone a second time; may be repeated"
+    )
     chosen = parser.parse_args(arguments)
     platforms, output = chosen.only or [*TARGETS, PURE], chosen.output.absolute()
+    if others := sorted({*(chosen.again or ())} - {*platforms}):
+        parser.error(f"--again {others[0]}: it is not built a first time")
     for old in output.glob("edgegen-*"):
         old.unlink()
     problems = list[str]()
@@ -163,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with tempfile.TemporaryDirectory(prefix="the-same-wheels-again-") as again:
                 work = Path(again) / "work"
                 work.mkdir()
-                others = differences(paths, build_all(Path(again) / "dist", platforms, work))
+                others = differences(paths, build_all(Path(again) / "dist", chosen.again or platforms, work))
             problems += [f"{name}: a second build has other bytes" for name in others]
     except WheelsError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -282,8 +282,11 @@ def _pattern(output: str) -> str:
 
 
 def _check_make(words: list[str]) -> None:
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(words[1:]) <= set(targets)
+    makefile = (ROOT / "Makefile").read_text()
+    targets, variables = (re.findall(form, makefile, re.MULTILINE) for form in (r"^([a-z]+):", r"^([A-Z0-9_]+) \?="))
+    given = [word.partition("=")[0] for word in words[1:] if "=" in word]
+    assert {word for word in words[1:] if "=" not in word} <= set(targets)
+    assert set(given) <= set(variables)
 
 
 def _check_pip(words: list[str]) -> None:

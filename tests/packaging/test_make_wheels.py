@@ -32,7 +32,10 @@ def test_a_second_build_of_other_bytes_names_the_files(tmp_path: Path) -> None:
             file.parent.mkdir(exist_ok=True)
             file.write_bytes(b"the same")
     pairs[1][1].write_bytes(b"another")
-    assert differences(*zip(*pairs, strict=True)) == ["b.whl"]
+    first, second = zip(*pairs, strict=True)
+    assert differences(first, second) == ["b.whl"]
+    assert differences(first, second[1:]) == ["b.whl"]
+    assert differences(first, second[:1]) == []
 
 
 def test_lists_have_the_digests(tmp_path: Path) -> None:
