@@ -23,7 +23,7 @@ from edgegen.model import ort_session
 from edgegen_export.graph import layerwise_model
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
-from tests.export.bundles import LITTLE, WHOLE, compared_on
+from tests.export.bundles import DIVERGENCE, LITTLE, WHOLE, compared_on
 from tests.levels import LEVELS, level_of
 from tests.made_once import keep_in
 from tests.root import ROOT
@@ -252,6 +252,13 @@ def seldom_compared() -> Iterator[None]:
 def little_parity() -> Iterator[None]:
     """For modules whose bundles have to have a report, or that hold that the comparison runs."""
     with compared_on(LITTLE):
+        yield
+
+
+@pytest.fixture(scope="module")
+def divergence() -> Iterator[None]:
+    """For modules that look at the divergence of bundles that they export, and at no other figure."""
+    with compared_on(DIVERGENCE):
         yield
 
 

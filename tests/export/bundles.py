@@ -62,6 +62,8 @@ def export_to(checkpoint: Path, target: Path, scheme: Scheme = "fp32") -> Bundle
 WHOLE = extent.OF_SMALL
 LITTLE = Extent(windows=1, length=64, prompts=2, tokens=4, rounds=1, states=16)
 """For tests that look at no figure of parity."""
+DIVERGENCE = replace(LITTLE, windows=WHOLE.windows, length=WHOLE.length)
+"""For tests that look at the divergence alone."""
 
 _compare = pipeline.compare_with_checkpoint
 
@@ -70,7 +72,8 @@ class _NotCompared:
     """In place of the report of an export that was not compared."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name}: this export was not compared; little_parity and whole_parity are the fixtures")
+        fixtures = "little_parity, divergence and whole_parity"
+        raise AssertionError(f"{name}: this export was not compared; {fixtures} are the fixtures")
 
 
 def _compare_for_listeners(

@@ -23,7 +23,7 @@ from tests.families.harness import assert_computes, worst_kl
 from tests.families.test_exactness import assert_bit_exact
 from tests.oracle import import_torch, import_transformers
 
-pytestmark = pytest.mark.usefixtures("whole_parity")
+pytestmark = pytest.mark.usefixtures("divergence")
 
 SIZES: dict[str, Any] = {
     "hidden_size": 64,

@@ -30,7 +30,7 @@ from tests.families.test_published_configs import CHECKPOINTS
 from tests.oracle import edit_json, import_torch, import_transformers, write_random
 from tests.second_oracle import open_oracle
 
-pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("whole_parity")]
+pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("divergence")]
 
 CASE = next(case for case in CASES if str(case) == "bitnet: base")
 SIZES = next(case.config for case in CASES if str(case) == "bitnet: not ternary")

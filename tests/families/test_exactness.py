@@ -26,7 +26,7 @@ from tests.families.harness import EVERY, Logits, checkpoint_of, judged_cases, t
 pytestmark = [
     pytest.mark.parity,
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
-    pytest.mark.usefixtures("whole_parity"),
+    pytest.mark.usefixtures("divergence"),
 ]
 
 UNRELATED: dict[Scheme, float] = {"int8": 0.5, "int4": 3.0}

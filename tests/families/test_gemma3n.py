@@ -30,7 +30,7 @@ from tests.families.cases import CASES
 from tests.families.harness import TOLERANCE, checkpoint_of, oracle_of, tokens
 from tests.oracle import edit_json, import_transformers
 
-pytestmark = pytest.mark.usefixtures("whole_parity")
+pytestmark = pytest.mark.usefixtures("divergence")
 
 CASE, SMALL_CASE = (next(case for case in CASES if str(case) == f"gemma3n_text: {name}") for name in ("base", "E2B"))
 

@@ -26,7 +26,7 @@ from tests.families.cases import CASES
 from tests.families.harness import checkpoint_of, tokens
 from tests.oracle import Oracle, import_torch, import_transformers
 
-pytestmark = pytest.mark.usefixtures("whole_parity")
+pytestmark = pytest.mark.usefixtures("little_parity")
 
 Arrays = dict[str, NDArray[Any]]
 BASE = next(case for case in CASES if str(case) == "gpt_oss: base")

@@ -34,7 +34,7 @@ from tests.runtime.models import VOCAB_SIZE
 from tests.runtime.server.material import COMPLETION, OWN
 from tests.systems import needs_proc
 
-pytestmark = [pytest.mark.slow, pytest.mark.graph, pytest.mark.usefixtures("whole_parity")]
+pytestmark = [pytest.mark.slow, pytest.mark.graph, pytest.mark.usefixtures("little_parity")]
 
 ENGINE = EngineOptions(threads=1)
 NAMES = ("tiny", "first", "second")
