@@ -235,7 +235,8 @@ def run_suite(windows: Windows, name: str) -> Suite:
     """Run pytest on a suite, and print its time and its failures."""
     began, result = time.monotonic(), windows.drive / f"{name}.xml"
     result.unlink(missing_ok=True)
-    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not slow", "--junit-xml", f"C:\\{name}.xml"]
+    options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-profile", "quick"]
+    options += ["--junit-xml", f"C:\\{name}.xml"]
     done = windows.run(["-m", "pytest", *options, *SUITES[name]], tests=True)
     suite = read_suite(result) if result.is_file() else Suite(failed=1, failures=["pytest did not end"])
     suite.seconds = round(time.monotonic() - began, 1)
