@@ -131,6 +131,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--since", required=True, help="run the tests that the changes since this commit may concern")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    changed_files(str(config.getoption("--since")))  # an unknown commit ends the run before any worker begins
+
+
 @pytest.hookimpl(trylast=True)  # after what names the tests' levels
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     concerned = Dependencies().concerned(changed_files(str(config.getoption("--since"))))
