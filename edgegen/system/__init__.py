@@ -3,10 +3,6 @@
 Facts come from a :class:`~edgegen.system.source.Source`, which is this machine unless a test passes another.
 """
 
-# Its imports are its names.
-# ruff: noqa: F401
-# pyright: reportUnusedImport=false
-
 from edgegen.system.awake import Deadline, awake_seconds
 from edgegen.system.children import child_environment, interrupt, use_one_blas_thread
 from edgegen.system.console import heed_console
@@ -48,3 +44,54 @@ from edgegen.system.processor import (
 )
 from edgegen.system.regular_file import open_regular, read_regular, read_regular_text
 from edgegen.system.source import LOCAL, Local, Source, creation_flags, is_frozen
+
+__all__ = [
+    "LOCAL",
+    "Cores",
+    "Deadline",
+    "Local",
+    "Source",
+    "address_space_limit",
+    "available_gpu_memory",
+    "available_memory",
+    "awake_seconds",
+    "change_time",
+    "child_environment",
+    "computer",
+    "cores",
+    "creation_flags",
+    "expand_user",
+    "features",
+    "fresh_memory",
+    "governor",
+    "has_vnni",
+    "heed_console",
+    "home_folder",
+    "installed_memory",
+    "interrupt",
+    "is_frozen",
+    "is_in_use",
+    "is_portable",
+    "locked",
+    "memory_limit",
+    "name_clashes",
+    "open_regular",
+    "path_too_long",
+    "peak_memory",
+    "physical_cores",
+    "processor",
+    "processor_features",
+    "proportional_memory",
+    "read_regular",
+    "read_regular_text",
+    "remove_folder",
+    "replace_text",
+    "retry_in_use",
+    "second_level_cache",
+    "share_freed_memory",
+    "sync_folder",
+    "temperature",
+    "throttling",
+    "trim_memory",
+    "use_one_blas_thread",
+]
