@@ -1,28 +1,27 @@
 """``edgegen bench``: measure throughput, latency and memory of bundles on this machine."""
 
-import importlib
-import importlib.util
 import json
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 import edgegen
-from edgegen.benchmark import Benchmark, BenchmarkOptions, DecodeSpeed, Spread, run_benchmark
+from edgegen.benchmark import Benchmark, BenchmarkOptions, Spread, run_benchmark
 from edgegen.bundle.bundle import Bundle
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.cli.bench_plot import check_plot, plot_decode
+from edgegen.cli.bench_table import bench_table
 from edgegen.cli.check import Check
 from edgegen.cli.flag import F
 from edgegen.cli.grouped_help import GroupedCommand, in_group
 from edgegen.cli.option_flags import given_engine_options, option_flags
-from edgegen.cli.printable import aligned
 from edgegen.cli.progress_bar import progress_bar
-from edgegen.errors import EdgegenError, UsageError
+from edgegen.errors import UsageError
 from edgegen.model.kernels import describe_kernels
 from edgegen.system import processor
 
@@ -196,104 +195,3 @@ def _result(one: Benchmark) -> dict[str, Any]:
 
 def _spread(spread: Spread | None) -> dict[str, float] | None:
     return None if spread is None else asdict(spread)
-
-
-Item = TypeVar("Item")
-
-
-def bench_table(results: Sequence[Benchmark]) -> str:
-    """The figures that a person wants first come first; below them, what was left out."""
-
-    def line(label: str, spell: Callable[[Benchmark], str]) -> list[str]:
-        return [label, *map(spell, results)]
-
-    def lines(
-        label: str, table: Callable[[Benchmark], Mapping[int, Item]], spell: Callable[[Item], str]
-    ) -> list[list[str]]:
-        """One for each number that any model has a figure for."""
-        tables = [table(one) for one in results]
-        return [
-            [label.format(n), *(spell(each[n]) if n in each else "-" for each in tables)]
-            for n in sorted({n for each in tables for n in each})
-        ]
-
-    rows = [
-        line("", lambda one: one.model),
-        *lines("decode at {}, tokens/s", lambda one: one.decode, lambda speed: _spelled(speed.tokens_per_second)),
-        *lines("prefill of {}, tokens/s", lambda one: one.prefill, _spelled),
-        *lines("batch of {}, tokens/s", lambda one: one.batch, lambda speed: _spelled(speed.tokens_per_second)),
-        line("start to first token, s", lambda one: _spelled(one.first_token_seconds)),
-        line("load, s", lambda one: _spelled(one.load_seconds)),
-        line("memory, MB", lambda one: _spelled(one.memory_bytes, 1e-6)),
-        line("peak memory, MB", lambda one: _spelled(one.peak_bytes, 1e-6)),
-        line("weights, MB", lambda one: _figure(one.weights_bytes / 1e6)),
-        line("KV cache, MB", lambda one: _figure(one.kv_bytes / 1e6)),
-        *lines("read per token at {}, MB", lambda one: one.decode, lambda speed: _figure(speed.bytes_per_token / 1e6)),
-        line("memory bandwidth, GB/s", lambda one: _spelled(one.bandwidth, 1e-9)),
-        *lines("share of it at {}, %", lambda one: one.decode, lambda speed: _spelled(speed.bandwidth_share, 100)),
-        line("overhead per step, µs", lambda one: _spelled(_first(one.decode).overhead_seconds, 1e6)),
-        line("CPU after a step, ms", lambda one: _spelled(one.spin_seconds, 1e3)),
-        line("CPU when idle, %", lambda one: _spelled(one.idle_cpu, 100)),
-    ]
-    return "\n".join([*aligned(rows), *_left_out(results)])
-
-
-def _first(table: Mapping[int, DecodeSpeed]) -> DecodeSpeed:
-    """At the shortest context."""
-    return table[min(table)]
-
-
-def _left_out(found: Iterable[Benchmark]) -> list[str]:
-    return [f"{one.model} has no room for {', '.join(one.left_out)}." for one in found if one.left_out]
-
-
-def _spelled(spread: Spread | None, unit: float = 1.0) -> str:
-    """The median, and in brackets the least and the greatest; what the system does not tell is a dash."""
-    if spread is None:
-        return "-"
-    median, low, high = (_figure(value * unit) for value in (spread.median, spread.low, spread.high))
-    return median if low == high else f"{median} ({low}-{high})"
-
-
-def _figure(value: float) -> str:
-    """With about three digits."""
-    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
-
-
-def check_plot(path: Path) -> list[str]:
-    """Why :func:`plot_decode` could not draw to ``path``, found before the long part."""
-    problems = list[str]()
-    if path.suffix.lower() != ".png":
-        problems.append(f"the plot is a PNG picture: give it a name that ends with .png, not {path.name!r}")
-    if not path.absolute().parent.is_dir():
-        problems.append(f"the plot {path} cannot be written: its folder does not exist")
-    if importlib.util.find_spec("matplotlib") is None:
-        problems.append('a plot needs matplotlib: run `pip install "edgegen[plot]"`, or leave --plot out')
-    return problems
-
-
-def plot_decode(results: Sequence[Benchmark], path: Path) -> None:
-    """Write a PNG with a line for each model: medians, and around them a band from the least to the greatest.
-
-    Raises:
-        EdgegenError: the file cannot be written.
-    """
-    drawing: Any = importlib.import_module("matplotlib.figure")  # not at hand where types are checked
-    figure = drawing.Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for one in results:
-        speeds = [speed.tokens_per_second for speed in one.decode.values()]
-        contexts = [*one.decode]
-        (line,) = axes.plot(contexts, [speed.median for speed in speeds], marker="o", markersize=3, label=one.model)
-        lows, highs = [speed.low for speed in speeds], [speed.high for speed in speeds]
-        axes.fill_between(contexts, lows, highs, color=line.get_color(), alpha=0.2)
-    axes.set_title("decoding one sequence")
-    axes.set_xlabel("context, tokens")
-    axes.set_ylabel("tokens/s")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise EdgegenError(f"the plot {path} was not written: {error}.") from error

@@ -13,7 +13,8 @@ import pytest
 
 from edgegen.bundle.bundle import Bundle
 from edgegen.cli import run
-from edgegen.cli.bench import bench_table, check_plot, plot_decode
+from edgegen.cli.bench_plot import check_plot, plot_decode
+from edgegen.cli.bench_table import bench_table
 from edgegen.errors import EdgegenError
 from edgegen.graph.external_data import bytes_read
 from tests.cli.conftest import COMMAND, Edgegen
