@@ -151,14 +151,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="the folder for the distributions; earlier ones of edgegen go")
     parser.add_argument("--only", choices=[*TARGETS, PURE], action="append", help="this platform; may be repeated")
-    parser.add_argument("--once", action="store_true", help="do not build everything a second time to compare")
-    parser.add_argument(
+    second = parser.add_mutually_exclusive_group()
+    second.add_argument("--once", action="store_true", help="do not build everything a second time to compare")
+    second.add_argument(
         "--again", choices=[*TARGETS, PURE], action="append", help="build this alone a second time; may be repeated"
     )
     chosen = parser.parse_args(arguments)
     platforms, output = chosen.only or [*TARGETS, PURE], chosen.output.absolute()
-    if others := sorted({*(chosen.again or ())} - {*platforms}):
-        parser.error(f"--again {others[0]}: it is not built a first time")
+    if unbuilt := sorted({*(chosen.again or ())} - {*platforms}):
+        parser.error(f"--again {unbuilt[0]}: it is not built a first time")
     for old in output.glob("edgegen-*"):
         old.unlink()
     problems = list[str]()
