@@ -139,7 +139,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     concerned = Dependencies().concerned(changed_files(str(config.getoption("--since"))))
     kept = affected_items(items, concerned, _fixtures_of_folders(config))
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    config.hook.pytest_deselected(items=[*{*items} - {*kept}])
     items[:] = kept
 
 
