@@ -27,6 +27,9 @@ IMPORTED = ("edgegen.cli", "edgegen.cli.generate", "edgegen.llm", "edgegen.token
 EXPORTER = ("edgegen.cli.export", "edgegen_export.pipeline")
 """Modules that exports need beside that, which take 0.3 s."""
 
+SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
+"""Where the commands find edgegen and its exporter."""
+
 LITTLE = (*EXPORTER, "tests.little_exports")
 """The same for exports that are compared and calibrated on little text."""
 

@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from edgegen.bundle.bundle import Bundle
-from tests.forked_command import LITTLE, Forks
-from tests.root import ROOT
+from tests.forked_command import LITTLE, SEARCH, Forks
 from tests.systems import lend
 
 Done = subprocess.CompletedProcess[bytes]
 Edgegen = Callable[..., Done]
 COMMAND = [sys.executable, "-m", "edgegen"]
 SLOW_COMMAND = [sys.executable, "-m", "tests.cli.slow_command"]
-SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
 
 def feed(pipe: Path, text: str) -> None:

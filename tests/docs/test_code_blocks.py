@@ -31,7 +31,7 @@ from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
 from tests.export.checkpoint.gguf_bytes import write_whole_llama
 from tests.export.checkpoint.layouts import write_gpt2
-from tests.forked_command import LITTLE, Forks
+from tests.forked_command import LITTLE, SEARCH, Forks
 from tests.standin_hub import StandInHub
 from tests.systems import WINDOWS
 
@@ -49,7 +49,6 @@ OLLAMA_SERVER = "http://127.0.0.1:11434"
 CLIENTS = {"clients.md": ("openai", "anthropic", "ollama")}
 """Pages whose Python talks to a server, and the modules that they use for it."""
 
-SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
 RUN = {"edgegen", "echo"}
 """Commands that are run."""
@@ -124,9 +123,7 @@ def reader(tmp_path: Path, checkpoints: Path, hub: StandInHub, forks: Forks, mon
     def run(command: str) -> str:
         """A shell's simple commands in a pipe: words, quotes, comments, variables set for one command."""
         said = b""
-        for words in _piped(command.replace(OTHER_HUB, hub.url)):
-            *words, file = words if words[-2:-1] == [">"] else (*words, ">", "")
-            words.pop()
+        for words, file in _piped(command.replace(OTHER_HUB, hub.url)):
             assignments = [word for word in words[:-1] if re.match(r"[A-Z_]+=", word)]
             program, *arguments = words[len(assignments) :]
             if program == "echo":
@@ -145,16 +142,17 @@ def reader(tmp_path: Path, checkpoints: Path, hub: StandInHub, forks: Forks, mon
     return run
 
 
-def _piped(command: str) -> Iterator[list[str]]:
-    """The words of each command of a pipe; ``>`` and a file may be the last."""
+def _piped(command: str) -> Iterator[tuple[list[str], str]]:
+    """The words of each command of a pipe, and the file that takes its output behind a ``>``; empty if none does."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
-    for is_pipe, words in groupby(lexer, lambda word: word == "|"):
+    for is_pipe, group in groupby(lexer, lambda word: word == "|"):
+        words, file = [*group], ""
+        if words[-2:-1] == [">"]:
+            *words, _, file = words
         if not is_pipe:
-            found = [*words]
-            simple = found[:-2] if found[-2:-1] == [">"] else found
-            assert not any(re.fullmatch("[();<>|&]+", word) for word in simple), f"{command!r} wants a shell"
-            yield found
+            assert not any(re.fullmatch("[();<>|&]+", word) for word in words), f"{command!r} wants a shell"
+            yield words, file
 
 
 @pytest.fixture
@@ -284,9 +282,8 @@ def _pattern(output: str) -> str:
 def _check_make(words: list[str]) -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets, variables = (re.findall(form, makefile, re.MULTILINE) for form in (r"^([a-z]+):", r"^([A-Z0-9_]+) \?="))
-    given = [word.partition("=")[0] for word in words[1:] if "=" in word]
-    assert {word for word in words[1:] if "=" not in word} <= set(targets)
-    assert set(given) <= set(variables)
+    for name, is_set, _ in (word.partition("=") for word in words[1:]):
+        assert name in (variables if is_set else targets)
 
 
 def _check_pip(words: list[str]) -> None:

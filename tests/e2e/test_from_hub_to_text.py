@@ -1,7 +1,6 @@
 """The first thing a user does: `edgegen export gpt2`, then `edgegen generate -m gpt2-int8`."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,12 +11,10 @@ import pytest
 from tests.byte_level import LETTER_OF_BYTE
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
 from tests.export.checkpoint.layouts import write_gpt2
-from tests.forked_command import LITTLE, Forks
-from tests.root import ROOT
+from tests.forked_command import LITTLE, SEARCH, Forks
 from tests.standin_hub import StandInHub
 
 Edgegen = Callable[..., "subprocess.CompletedProcess[str]"]
-SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
 
 @pytest.fixture

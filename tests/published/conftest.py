@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.forked_command import EXPORTER, Forks
+from tests.forked_command import EXPORTER, SEARCH, Forks
 from tests.published.made import checkpoint_of, found_by
 from tests.published.models import MODELS, PublishedModel
 from tests.published.tokenizer_sources import NotHereError, published_tokenizer
-from tests.root import ROOT
 from tests.second_oracle import missing
-
-SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 
 PROBED = ("tests.export.bundles", "tests.published.making", "tests.published.warm")
 """Modules that this wing's processes need beside those of exports."""
