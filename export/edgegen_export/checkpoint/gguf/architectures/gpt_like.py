@@ -10,6 +10,7 @@ from edgegen_export.checkpoint.gguf.architecture import (
     SIZES,
     GgufArchitecture,
     Modules,
+    gated,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import InputFirst, PerGroup
@@ -187,9 +188,7 @@ QWEN = GgufArchitecture(
         "attn_qkv": "attn.c_attn",
         "attn_output": "attn.c_proj",
         "ffn_norm": "ln_2",
-        "ffn_up": "mlp.w1",
-        "ffn_gate": "mlp.w2",
-        "ffn_down": "mlp.c_proj",
+        **gated("mlp", ("w2", "w1", "c_proj")),
     },
     top=_TOP,
     prefix="transformer.h.{i}.",

@@ -13,12 +13,15 @@ from edgegen_export.checkpoint.gguf.architecture import (
     DraftLayer,
     GgufArchitecture,
     Modules,
+    gated,
 )
 from edgegen_export.checkpoint.gguf.architectures.experts import (
     GRANITEMOE,
+    IN_TWO,
     QWEN2MOE,
     QWEN_EXPERTS,
     SHARED_EXPERT,
+    each_expert,
     expert_rules,
     shared_width,
 )
@@ -107,9 +110,7 @@ GRANITEHYBRID = replace(
     reals={RMS_NORM_EPS: "rms_norm_eps"},
     layer={
         **GRANITEMOE.layer,
-        "ffn_gate": "shared_mlp.gate",
-        "ffn_up": "shared_mlp.up",
-        "ffn_down": "shared_mlp.output_linear",
+        **gated("shared_mlp", IN_TWO),
         **_mixer("mamba"),
     },
     rules=(
@@ -216,7 +217,7 @@ def _jamba(read: MetadataReader) -> Entries:
 
 _FEED_FORWARD: Modules = {
     "ffn_norm": "pre_ff_layernorm",
-    **{f"ffn_{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+    **gated("feed_forward"),
 }
 """The MLP of Jamba and Falcon-H1, and the norm before it."""
 
@@ -230,7 +231,7 @@ JAMBA = replace(
         **{f"ssm_{x}_norm": f"mamba.{x}_layernorm" for x in ("dt", "b", "c")},
         **_FEED_FORWARD,
         "ffn_gate_inp": "feed_forward.router",
-        **{f"ffn_{x}_exps": Each(f"feed_forward.experts.{{n}}.{x}_proj") for x in ("gate", "up", "down")},
+        **each_expert("feed_forward.experts"),
     },
     top={**TOP, "output_norm": "model.final_layernorm"},
     rules=(_jamba, rule.grouped_heads),
@@ -404,12 +405,6 @@ QWEN3NEXT = replace(
 )
 
 
-def _no_width(read: MetadataReader) -> Entries:
-    """Ignore the width of an MLP, which these layers do not have."""
-    read.ignore("feed_forward_length")
-    return {}
-
-
 QWEN35 = replace(
     LLAMA,
     model_type="qwen3_5_text",
@@ -434,8 +429,9 @@ QWEN35MOE = replace(
     model_type="qwen3_5_moe_text",
     integers=_WITHOUT_MLP,
     layer={**QWEN35.layer, **QWEN_EXPERTS, **SHARED_EXPERT},
-    rules=(*QWEN35.rules, *expert_rules(True), shared_width, _no_width),
+    rules=(*QWEN35.rules, *expert_rules(True), shared_width, rule.ignored("feed_forward_length")),
 )
+"""Files may say the width of an MLP, which these layers do not have."""
 
 BY_NAME: Mapping[str, GgufArchitecture] = {
     "falcon-h1": FALCON_H1,
