@@ -4,7 +4,6 @@ audio, the language model is exported."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from statistics import NormalDist
 from typing import Any, cast
 
@@ -18,12 +17,7 @@ from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.families.gemma import (
-    INSIDE_PREFIXES,
-    SANDWICH_TENSORS,
-    SIGHT_AND_HEARING,
-    read_beside_sight_and_hearing,
-)
+from edgegen_export.families.gemma import SANDWICH_TENSORS, seeing
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, rotating, sliding
 from edgegen_export.reading.parts import ACTIVATIONS
@@ -164,11 +158,4 @@ GEMMA3N = Architecture(
     variant=(_RENAMED, _renamed_tensors),
 )
 
-GEMMA3N_WITH_VISION = Architecture(
-    model_types=("gemma3n",),
-    classes=("Gemma3nForConditionalGeneration",),
-    read=partial(read_beside_sight_and_hearing, text=read_gemma3n, defaults=GEMMA3N_DEFAULTS),
-    tensors=gemma3n_tensors,
-    prefixes=INSIDE_PREFIXES,
-    ignored=SIGHT_AND_HEARING,
-)
+GEMMA3N_WITH_VISION = seeing(GEMMA3N, "gemma3n", "Gemma3nForConditionalGeneration")

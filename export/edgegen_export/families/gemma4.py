@@ -5,7 +5,6 @@ model is exported."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
@@ -17,12 +16,7 @@ from edgegen_export.architecture.components.per_layer import LayerScale, PerLaye
 from edgegen_export.architecture.config import DecoderConfig, Layer, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.architecture.tensor_layouts import Interleaved
-from edgegen_export.families.gemma import (
-    INSIDE_PREFIXES,
-    SANDWICH_TENSORS,
-    SIGHT_AND_HEARING,
-    read_beside_sight_and_hearing,
-)
+from edgegen_export.families.gemma import SANDWICH_TENSORS, seeing
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.experts import limit_apart, read_counts
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, sliding
@@ -219,18 +213,5 @@ GEMMA4_UNIFIED = replace(
     defaults=UNIFIED_DEFAULTS,
 )
 
-GEMMA4_UNIFIED_WITH_VISION = Architecture(
-    model_types=("gemma4_unified",),
-    classes=("Gemma4UnifiedForConditionalGeneration",),
-    read=partial(read_beside_sight_and_hearing, text=read_gemma4, defaults=UNIFIED_DEFAULTS),
-    tensors=tensors,
-    prefixes=INSIDE_PREFIXES,
-    ignored=SIGHT_AND_HEARING,
-)
-
-GEMMA4_WITH_VISION = replace(
-    GEMMA4_UNIFIED_WITH_VISION,
-    model_types=("gemma4",),
-    classes=("Gemma4ForConditionalGeneration",),
-    read=partial(read_beside_sight_and_hearing, text=read_gemma4, defaults=GEMMA4_DEFAULTS),
-)
+GEMMA4_UNIFIED_WITH_VISION = seeing(GEMMA4_UNIFIED, "gemma4_unified", "Gemma4UnifiedForConditionalGeneration")
+GEMMA4_WITH_VISION = seeing(GEMMA4, "gemma4", "Gemma4ForConditionalGeneration")
