@@ -143,11 +143,6 @@ def _read_inside(read: ConfigReader, text: Architecture, beside: Sequence[str]) 
     return config
 
 
-def read_vaultgemma(read: ConfigReader) -> DecoderConfig:
-    """``VaultGemmaConfig``: Gemma 2 without norms after attention and MLP."""
-    return replace(read_gemma2(read), block="sequential")
-
-
 GEMMA3_DEFAULTS = {
     **GEMMA2_DEFAULTS,
     "vocab_size": 262208,
@@ -172,10 +167,10 @@ GEMMA3_WITH_VISION = seeing(
     "vision_tower|multi_modal_projector",
 )
 
-VAULTGEMMA = replace(
-    GEMMA2,
+VAULTGEMMA = Architecture(
     model_types=("vaultgemma",),
     classes=("VaultGemmaForCausalLM",),
-    read=read_vaultgemma,
+    read=lambda read: replace(read_gemma2(read), block="sequential"),  # without norms after attention and MLP
     tensors={**LLAMA_TENSORS, "layers.{i}.mlp_norm.weight": "layers.{i}.pre_feedforward_layernorm.weight"},
+    defaults=GEMMA2.defaults,
 )

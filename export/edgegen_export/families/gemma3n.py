@@ -16,7 +16,6 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families.gemma import SANDWICH_TENSORS, seeing
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, rotating, sliding
@@ -144,10 +143,6 @@ _RENAMED = "per_layer_model.language_model_projection.weight"
 ``model.language_model``."""
 
 
-def _renamed_tensors(config: DecoderConfig, _: Shape) -> TensorMap:
-    return {**gemma3n_tensors(config), "per_layer_in.weight": _RENAMED}
-
-
 GEMMA3N = Architecture(
     model_types=("gemma3n_text",),
     classes=("Gemma3nForCausalLM",),
@@ -155,7 +150,7 @@ GEMMA3N = Architecture(
     tensors=gemma3n_tensors,
     defaults=GEMMA3N_DEFAULTS,
     prefixes=("", "model.", "model.language_model."),
-    variant=(_RENAMED, _renamed_tensors),
+    variant=(_RENAMED, lambda config, _: {**gemma3n_tensors(config), "per_layer_in.weight": _RENAMED}),
 )
 
 GEMMA3N_WITH_VISION = seeing(GEMMA3N, "gemma3n", "Gemma3nForConditionalGeneration")

@@ -110,15 +110,9 @@ def read_granitemoe(read: ConfigReader) -> DecoderConfig:
     return with_experts(read, read_granite(read), "num_local_experts", normalized=True)
 
 
-def read_granitemoe_shared(read: ConfigReader) -> DecoderConfig:
-    """``GraniteMoeSharedConfig``."""
-    return _with_shared(read, read_granitemoe(read))
-
-
 def read_granitemoe_swa(read: ConfigReader) -> DecoderConfig:
     """``GraniteMoeSWAConfig``."""
-    config = with_experts(read, read_granite_swa(read), "num_local_experts", normalized=True)
-    return _with_shared(read, config)
+    return _with_shared(read, with_experts(read, read_granite_swa(read), "num_local_experts", normalized=True))
 
 
 def _with_shared(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
@@ -170,7 +164,7 @@ GRANITE_MOE = Architecture(
 GRANITE_MOE_SHARED = Architecture(
     model_types=("granitemoeshared",),
     classes=("GraniteMoeSharedForCausalLM",),
-    read=read_granitemoe_shared,
+    read=lambda read: _with_shared(read, read_granitemoe(read)),
     tensors=_moe_tensors,
     defaults={**GRANITE_MOE.defaults, "shared_intermediate_size": 0},
 )

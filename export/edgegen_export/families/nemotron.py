@@ -39,15 +39,10 @@ NEMOTRON = Architecture(
 )
 
 
-def read_jais2(read: ConfigReader) -> DecoderConfig:
-    """``Jais2Config``."""
-    return without_gate(read_llama(read, norm=layer_norm(read.number("layer_norm_eps", least=0))))
-
-
 JAIS2 = Architecture(
     model_types=("jais2",),
     classes=("Jais2ForCausalLM",),
-    read=read_jais2,
+    read=lambda read: without_gate(read_llama(read, norm=layer_norm(read.number("layer_norm_eps", least=0)))),
     tensors=NEMOTRON.tensors,
     defaults={
         **LLAMA_DEFAULTS,
