@@ -196,10 +196,6 @@ QWEN = GgufArchitecture(
 )
 
 
-def _parallel(read: MetadataReader) -> Entries:
-    return {"use_parallel_residual": read.flag("use_parallel_residual", True)}
-
-
 GPTNEOX = GgufArchitecture(
     model_type="gpt_neox",
     integers=SIZES,
@@ -212,7 +208,11 @@ GPTNEOX = GgufArchitecture(
     },
     top={"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
     prefix="gpt_neox.layers.{i}.",
-    rules=(_one_key_per_query, rule.partial_rotary("rotary_pct", theta="rotary_emb_base"), _parallel),
+    rules=(
+        _one_key_per_query,
+        rule.partial_rotary("rotary_pct", theta="rotary_emb_base"),
+        lambda read: {"use_parallel_residual": read.flag("use_parallel_residual", True)},
+    ),
 )
 
 BY_NAME: Mapping[str, GgufArchitecture] = {

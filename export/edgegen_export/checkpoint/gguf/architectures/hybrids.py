@@ -238,11 +238,6 @@ JAMBA = replace(
 )
 
 
-def _falcon_h1(read: MetadataReader) -> Entries:
-    """Multipliers are in the tensors; where mixers have a norm, it comes after the gate."""
-    return {"mamba_rms_norm": read.has("blk.{i}.ssm_norm.weight"), "mamba_norm_before_gate": False}
-
-
 FALCON_H1 = replace(
     LLAMA,
     model_type="falcon_h1",
@@ -250,10 +245,12 @@ FALCON_H1 = replace(
     top={**TOP, "output_norm": "model.final_layernorm"},
     rules=(
         *rule.WHOLE_HEADS,
-        _falcon_h1,
+        rule.has("mamba_rms_norm", "ssm_norm.weight"),
         _sizes(*_MAMBA, head="mamba_d_head", all_heads="mamba_d_ssm"),
     ),
+    constants={"mamba_norm_before_gate": False},
 )
+"""Its multipliers are in the tensors."""
 
 
 def _nemotron_h(read: MetadataReader) -> Entries:
