@@ -95,7 +95,6 @@ GEMMA3N_DEFAULTS: Mapping[str, Any] = {
     "num_attention_heads": 8,
     "num_key_value_heads": 2,
     "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh",
     "max_position_embeddings": 32768,
     "rms_norm_eps": 1e-6,
     "rope_theta": 1000000.0,
@@ -104,9 +103,7 @@ GEMMA3N_DEFAULTS: Mapping[str, Any] = {
     "final_logit_softcapping": 30.0,
     "tie_word_embeddings": True,
     "altup_num_inputs": 4,
-    "altup_active_idx": 0,
     "altup_coef_clip": 120.0,
-    "altup_correct_scale": True,
     "num_kv_shared_layers": 15,
     "laurel_rank": 64,
 }

@@ -45,7 +45,6 @@ MISTRAL4 = Architecture(
         "routed_scaling_factor": 1.0,
         "n_group": 1,
         "topk_group": 1,
-        "first_k_dense_replace": 0,
         "norm_topk_prob": True,
         "rope_parameters": {
             "type": "yarn",

@@ -33,7 +33,6 @@ NEMOTRON = Architecture(
         "norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "partial_rotary_factor": 0.5,
-        "tie_word_embeddings": False,
     },
     aliases={"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"},
 )
