@@ -15,10 +15,9 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.per_layer import LayerScale, PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, Layer, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Interleaved
 from edgegen_export.families.gemma import SANDWICH_TENSORS, seeing
 from edgegen_export.reading.decoder import read_decoder, read_heads
-from edgegen_export.reading.experts import limit_apart, read_counts
+from edgegen_export.reading.experts import limit_apart, read_counts, stacked_expert_tensors
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, sliding
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.rope import read_rope
@@ -179,7 +178,7 @@ _BESIDE_MLP = {name: theirs for name, theirs in GEMMA4_TENSORS.items() if ".mlp.
 def tensors(config: DecoderConfig) -> TensorMap:
     if config.experts is None:
         return GEMMA4_TENSORS
-    count, layer = config.experts.count, "layers.{i}"
+    layer = "layers.{i}"
     return {
         **_BESIDE_MLP,
         **{f"{layer}.shared.{x}.weight": f"{layer}.mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
@@ -187,12 +186,8 @@ def tensors(config: DecoderConfig) -> TensorMap:
         f"{layer}.expert_norm.weight": f"{layer}.pre_feedforward_layernorm_2.weight",
         f"{layer}.expert_post_norm.weight": f"{layer}.post_feedforward_layernorm_2.weight",
         f"{layer}.router_norm.weight": f"{layer}.router.scale",
-        f"{layer}.mlp.router.weight": f"{layer}.router.proj.weight",
+        **stacked_expert_tensors(config, layer, router="router.proj.weight"),
         f"{layer}.mlp.router.expert_scales": f"{layer}.router.per_expert_scale",
-        (f"{layer}.mlp.gate.weight", f"{layer}.mlp.up.weight"): Interleaved(
-            f"{layer}.experts.gate_up_proj", count, stacked=True
-        ),
-        f"{layer}.mlp.down.weight": Interleaved(f"{layer}.experts.down_proj", count, stacked=True),
     }
 
 
