@@ -39,8 +39,7 @@ def folded(config: DecoderConfig, tensors: Mapping[str, LazyTensor]) -> dict[str
             for name, factor in ((f"{module}.weight", each.takes * each.gives), (f"{module}.bias", each.gives)):
                 if name in result:
                     result[name] = result[name].affine(factor)
-    if "embed.weight" in result:
-        result["embed.weight"] = result["embed.weight"].affine(config.embedding_multiplier)
+    scale(result, ("embed",), config.embedding_multiplier)
     logits = final_multiplier(config)
     assert config.final_norm or logits == 1.0, "there is nothing to fold the logits' multiplier into"
     scale(result, ("final_norm",), logits)

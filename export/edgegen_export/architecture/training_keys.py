@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from edgegen_export.files.fields import is_a
+
 _REAL_DROPOUTS = frozenset({"token_dropout"})
 """ESM scales its embeddings by this one at inference, too."""
 
@@ -35,12 +37,8 @@ def judge_training_key(key: str, value: object) -> str | None:
     return None if kind.at(value) else kind.where
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_share(value: object) -> bool:
-    return value is False or (_is_number(value) and 0 <= cast(float, value) <= 1)
+    return value is False or (is_a(value, float) and 0 <= value <= 1)
 
 
 def _is_plain(value: object) -> bool:

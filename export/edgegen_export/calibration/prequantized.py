@@ -70,7 +70,8 @@ def repacking(
         exceptions["head"] = form
     left = {name: form for name, form in found.items() if name not in forms}
     result = Quantization(recipe.scheme, linear, EIGHT_BITS, exceptions, method="repacked")
-    return Repacking(result, (_some_again(left, len(found)),) if left else ())
+    again = f"{len(left)} of {len(found)} matrices of the layers are rounded to 8 bits: {_reasons(left)}"
+    return Repacking(result, (again,) if left else ())
 
 
 def _matrices(
@@ -99,11 +100,6 @@ def _all_again(found: Mapping[str, MatrixFormat | str], recipe: Quantization) ->
         f"the checkpoint is quantized already, and its matrices are quantized again for {recipe.scheme}: "
         f"{_reasons(found)}{advice}"
     )
-
-
-def _some_again(left: Mapping[str, MatrixFormat | str], total: int) -> str:
-    """A warning: some matrices are not taken as they are."""
-    return f"{len(left)} of {total} matrices of the layers are rounded to 8 bits: {_reasons(left)}"
 
 
 def _reasons(found: Mapping[str, MatrixFormat | str]) -> str:

@@ -63,11 +63,9 @@ def _of_int8(name: str, codes: LazyTensor | None, scales: LazyTensor) -> ScaledM
         return f"{name}: SCB of shape {list(scales.shape)}, float32 of shape [{rows}] expected"
     if not np.isfinite(scales.stored).all():
         return f"{name}: its SCB has values that are NaN or infinite"
-    largest = scales.reshaped((rows, 1))
-    assert isinstance(largest, ArrayTensor)  # it lies in one piece
     parts = ScaledParts(
         StoredRows.numbers(codes),
-        Multiplied(StoredRows.numbers(largest), np.float32(127), divided=True),
+        Multiplied(StoredRows.numbers(scales.seen_as((rows, 1))), np.float32(127), divided=True),
         block_rows=1,
         group_of=np.zeros(columns, np.intp),
         group_size=columns,
@@ -94,16 +92,16 @@ def _of_codebook(
     if said.nested_block is not None:
         wanted |= {"nested_absmax": ("float32", -(-count // said.nested_block))}
         wanted |= {"nested_quant_map": ("float32", 256)}
+    arrays = dict[str, ArrayTensor]()
     for part, (dtype, length) in wanted.items():
         found = parts.get(part)
         if not isinstance(found, ArrayTensor) or found.dtype != dtype or found.shape != (length,):
             return f"{name}.{part}: {dtype} of shape [{length}] expected"
         if dtype == "float32" and not np.isfinite(found.stored).all():
             return f"{name}.{part}: has values that are NaN or infinite"
-    codebook: Floats = parts["quant_map"].read()
-    packed, absmax = codes.reshaped((rows, columns // 2)), parts["absmax"].reshaped((rows, columns // size))
-    assert isinstance(packed, ArrayTensor)  # both lie in one piece
-    assert isinstance(absmax, ArrayTensor)
+        arrays[part] = found
+    codebook: Floats = arrays["quant_map"].read()
+    absmax = arrays["absmax"].seen_as((rows, columns // size))
 
     def values(array: NDArray[Any], start: int, stop: int) -> Floats:
         part: NDArray[np.uint8] = array[start:stop]
@@ -112,7 +110,7 @@ def _of_codebook(
     scales = StoredRows.numbers(absmax)
     if (block := said.nested_block) is not None:
         offset = np.float32(said.nested_offset)
-        levels, steps = parts["nested_quant_map"].read(), parts["nested_absmax"].read()
+        levels, steps = arrays["nested_quant_map"].read(), arrays["nested_absmax"].read()
         groups = columns // size
 
         def of_nested(array: NDArray[Any], start: int, stop: int) -> Floats:
@@ -122,7 +120,7 @@ def _of_codebook(
         scales = StoredRows(absmax, (rows, groups), of_nested)
     return ScaledMatrix(
         ScaledParts(
-            StoredRows(packed, (rows, columns), values),
+            StoredRows(codes.seen_as((rows, columns // 2)), (rows, columns), values),
             scales,
             block_rows=1,
             group_of=np.arange(columns) // size,

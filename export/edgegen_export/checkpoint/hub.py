@@ -247,7 +247,7 @@ class _Downloads:
             raise refusal(f"{self.repo}: the hub lists {name} with {file.size} bytes, which no such file has")
         watch: AbstractContextManager[None] = nullcontext()
         if told and not known:
-            self.progress(_downloading(name, file.size))
+            self.progress(f"downloading {name}" + (f" ({file.size / 1e6:.1f} MB)" if file.size else ""))
             if file.sha256 and file.size:
                 on_download = partial(self.on_download, name, file.sha256)
                 watch = watching(_blobs(self.repo), file.sha256, file.size, on_download)
@@ -274,10 +274,6 @@ def _cached_adapter(repo: str, revision: str | None, error: Exception, progress:
         raise HubError(f"{_explain(error, repo, revision)}; the cache has no {listed(missing)}") from error
     progress(f"using the cached files of {repo}")
     return Snapshot(listing, folder.name, None)
-
-
-def _downloading(name: str, size: int | None) -> str:
-    return f"downloading {name}" + (f" ({size / 1e6:.1f} MB)" if size else "")
 
 
 def _small(names: Iterable[str]) -> list[str]:

@@ -43,8 +43,7 @@ def _stack(blocks: ArrayTensor, scales: ArrayTensor, name: str) -> Stacked:
 
     def expert(number: int) -> LazyTensor:
         own, exponents = (part.take(number, number + 1) for part in (blocks, scales))
-        own = _array(own.reshaped((rows, count * _BYTES)))
-        return _matrix(own, _array(exponents.reshaped((rows, count))), name).transposed()
+        return _matrix(own.seen_as((rows, count * _BYTES)), exponents.seen_as((rows, count)), name).transposed()
 
     return Stacked(tuple(expert(number) for number in range(experts)), (count * BLOCK, rows))
 
@@ -80,9 +79,3 @@ def _misfits(name: str, blocks: LazyTensor | None, scales: LazyTensor | None) ->
             "[experts, rows, blocks, 16] and [experts, rows, blocks] expected"
         )
     return problems
-
-
-def _array(tensor: LazyTensor) -> ArrayTensor:
-    """A part of a stored array is one too, and so is another shape of a part that lies in one piece."""
-    assert isinstance(tensor, ArrayTensor)
-    return tensor

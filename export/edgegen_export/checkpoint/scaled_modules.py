@@ -109,18 +109,12 @@ def _weight(name: str, parts: Mapping[str, LazyTensor], form: StoredFormat) -> L
         return [f"{name}_{part}: shape {list(arrays[part].shape)}, but there are {count} matrices" for part in wrong]
     made = list[LazyTensor]()
     for number in range(count):
-        own = {part: _single(array, number) for part, array in arrays.items()}
+        own = {part: array.take(number, number + 1).seen_as(array.shape[1:]) for part, array in arrays.items()}
         matrix = _matrix(name, own, form)
         if isinstance(matrix, list):
             return matrix
         made.append(matrix)
     return Stacked.of(made)
-
-
-def _single(array: ArrayTensor, number: int) -> ArrayTensor:
-    single = array.take(number, number + 1).reshaped(array.shape[1:])
-    assert isinstance(single, ArrayTensor)  # it lies in one piece
-    return single
 
 
 class _Grid(NamedTuple):
@@ -245,8 +239,7 @@ def _misfit(array: ArrayTensor, shape: tuple[int, int]) -> str:
 
 def _grid(array: ArrayTensor, shape: tuple[int, int], form: StoredFormat) -> _Grid | str:
     """Scales (or offsets) of ``shape``."""
-    stored = array.reshaped(shape)
-    assert isinstance(stored, ArrayTensor)  # it lies in one piece
+    stored = array.seen_as(shape)
     if array.dtype in _FLOATS:
         return _Grid(StoredRows.numbers(stored), _FLOATS[array.dtype])
     if array.dtype == _EXPONENTS or (array.dtype == "uint8" and form.byte_scales == "exponents"):
@@ -326,9 +319,7 @@ def _zeros(name: str, array: ArrayTensor | None, shape: tuple[int, int], form: S
         return _Zeros(StoredRows.words_of_columns(array, form.bits, rows), 0)
     if array.dtype != "int8" or not _fits(array.shape, shape):
         return f"{name}_zero_point: {array.dtype} of shape {list(array.shape)}, int8 of shape {list(shape)} expected"
-    stored = array.reshaped(shape)
-    assert isinstance(stored, ArrayTensor)  # it lies in one piece
-    return _Zeros(StoredRows.numbers(stored), middle)
+    return _Zeros(StoredRows.numbers(array.seen_as(shape)), middle)
 
 
 def _finite(grid: Scales) -> bool:

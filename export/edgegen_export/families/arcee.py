@@ -1,8 +1,6 @@
 """Arcee (AFM): Llama with an MLP that has no gate and squares its ReLU."""
 
 from edgegen_export.architecture.architecture import Architecture
-from edgegen_export.architecture.config import DecoderConfig
-from edgegen_export.architecture.config_reader import ConfigReader
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.parts import without_gate
 
@@ -10,15 +8,10 @@ PLAIN_TENSORS = {name: tensor for name, tensor in LLAMA_TENSORS.items() if ".mlp
 """Llama's names without those of the gate."""
 
 
-def read_arcee(read: ConfigReader) -> DecoderConfig:
-    """``ArceeConfig``."""
-    return without_gate(read_llama(read))
-
-
 ARCEE = Architecture(
     model_types=("arcee",),
     classes=("ArceeForCausalLM",),
-    read=read_arcee,
+    read=lambda read: without_gate(read_llama(read)),
     tensors=PLAIN_TENSORS,
     defaults={
         **LLAMA_DEFAULTS,

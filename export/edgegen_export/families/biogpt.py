@@ -39,7 +39,6 @@ BIOGPT = Architecture(
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
         "intermediate_size": 4096,
-        "hidden_act": "gelu",
         "max_position_embeddings": 1024,
         "scale_embedding": True,
         "tie_word_embeddings": True,

@@ -113,7 +113,6 @@ COHERE2_MOE = Architecture(
         **{key: value for key, value in COHERE2.defaults.items() if key != "rms_norm_eps"},
         "num_experts": 8,
         "num_experts_per_tok": 2,
-        "num_shared_experts": 0,
         "norm_topk_prob": True,
         "prefix_dense_sliding_window_pattern": 1,
         "sliding_window_pattern": 4,

@@ -55,8 +55,6 @@ DEEPSEEK = Architecture(
         "vocab_size": 102400,
         "moe_intermediate_size": 1407,
         "num_key_value_heads": 32,
-        "first_k_dense_replace": 0,
-        "norm_topk_prob": False,
     },
     aliases={"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"},
 )
@@ -97,7 +95,6 @@ DEEPSEEK_V2 = Architecture(
         "n_routed_experts": 64,
         "n_shared_experts": 2,
         "routed_scaling_factor": 1.0,
-        "first_k_dense_replace": 0,
     },
     drafts=DRAFTS,
     aliases={"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"},

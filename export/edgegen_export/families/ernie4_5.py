@@ -95,7 +95,6 @@ ERNIE4_5_MOE = Architecture(
         "num_experts": 64,
         "moe_num_shared_experts": 2,
         "moe_layer_start_index": 1,
-        "moe_layer_end_index": -1,
         "moe_layer_interval": 1,
         "moe_norm_min": 1e-12,
     },

@@ -1,9 +1,9 @@
 """Gemma, Gemma 2 and Gemma 3: scaled embeddings, RMSNorm with an offset of one; Gemma 2 and 3 add norms after attention
 and MLP and sliding window attention. Of a Gemma 3 with vision, the language model is exported."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
@@ -108,41 +108,39 @@ GEMMA2 = Architecture(
 )
 
 
-def read_inside(
-    read: ConfigReader, text: Callable[[ConfigReader], DecoderConfig], defaults: Mapping[str, Any]
-) -> DecoderConfig:
-    """The config of the language model, which is in ``text_config``; without one it is that of the defaults."""
-    config = text(read.inner("text_config", defaults) or ConfigReader({}, defaults))
+_SIGHT_AND_HEARING = """
+    vision_config audio_config vision_soft_tokens_per_image audio_soft_tokens_per_image boi_token_id eoi_token_id
+    image_token_id video_token_id audio_token_id boa_token_id eoa_token_id eoa_token_index
+""".split()
+"""The settings of what Gemma 3n and 4 see and hear."""
+
+
+def seeing(
+    text: Architecture,
+    model_type: str,
+    name: str,
+    beside: Sequence[str] = _SIGHT_AND_HEARING,
+    ignored: str = "vision_tower|audio_tower|embed_vision|embed_audio",
+) -> Architecture:
+    """``text`` as the language model of a class ``name`` that sees: its config is in ``text_config``, and without one
+    that of the defaults. ``beside``: the settings beside it; ``ignored``: the modules."""
+    return replace(
+        text,
+        model_types=(model_type,),
+        classes=(name,),
+        read=partial(_read_inside, text=text, beside=beside),
+        defaults={},
+        prefixes=("", "language_model.model.", "language_model.", "model.language_model."),
+        ignored=(rf"(model\.)?({ignored})\..*",),
+        variant=None,
+    )
+
+
+def _read_inside(read: ConfigReader, text: Architecture, beside: Sequence[str]) -> DecoderConfig:
+    read.ignore(*beside)
+    config = text.read(read.inner("text_config", text.defaults) or ConfigReader({}, text.defaults))
     read.agree("tie_word_embeddings", config.tied_head, "text_config.tie_word_embeddings")
     return config
-
-
-def read_beside_sight_and_hearing(
-    read: ConfigReader, text: Callable[[ConfigReader], DecoderConfig], defaults: Mapping[str, Any]
-) -> DecoderConfig:
-    """:func:`read_inside`; the settings of what Gemma 3n and 4 see and hear are ignored."""
-    read.ignore("vision_config", "audio_config", "vision_soft_tokens_per_image", "audio_soft_tokens_per_image")
-    read.ignore("boi_token_id", "eoi_token_id", "image_token_id", "video_token_id")
-    read.ignore("audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index")
-    return read_inside(read, text, defaults)
-
-
-INSIDE_PREFIXES = ("", "language_model.model.", "language_model.", "model.language_model.")
-"""Of the language model's tensors, in a checkpoint that sees."""
-
-SIGHT_AND_HEARING = (r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*",)
-"""The tensors of Gemma 3n and 4 that are not the language model's."""
-
-
-def read_gemma3_with_vision(read: ConfigReader) -> DecoderConfig:
-    """``Gemma3Config``: reads the language model's config in ``text_config``; the vision settings are ignored."""
-    read.ignore("vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index")
-    return read_inside(read, read_gemma3, GEMMA3_DEFAULTS)
-
-
-def read_vaultgemma(read: ConfigReader) -> DecoderConfig:
-    """``VaultGemmaConfig``: Gemma 2 without norms after attention and MLP."""
-    return replace(read_gemma2(read), block="sequential")
 
 
 GEMMA3_DEFAULTS = {
@@ -161,19 +159,18 @@ GEMMA3 = Architecture(
     defaults=GEMMA3_DEFAULTS,
 )
 
-GEMMA3_WITH_VISION = Architecture(
-    model_types=("gemma3",),
-    classes=("Gemma3ForConditionalGeneration",),
-    read=read_gemma3_with_vision,
-    tensors=SANDWICH_TENSORS | QK_NORM,
-    prefixes=INSIDE_PREFIXES,
-    ignored=(r"(model\.)?(vision_tower|multi_modal_projector)\..*",),
+GEMMA3_WITH_VISION = seeing(
+    GEMMA3,
+    "gemma3",
+    "Gemma3ForConditionalGeneration",
+    ("vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index"),
+    "vision_tower|multi_modal_projector",
 )
 
-VAULTGEMMA = replace(
-    GEMMA2,
+VAULTGEMMA = Architecture(
     model_types=("vaultgemma",),
     classes=("VaultGemmaForCausalLM",),
-    read=read_vaultgemma,
+    read=lambda read: replace(read_gemma2(read), block="sequential"),  # without norms after attention and MLP
     tensors={**LLAMA_TENSORS, "layers.{i}.mlp_norm.weight": "layers.{i}.pre_feedforward_layernorm.weight"},
+    defaults=GEMMA2.defaults,
 )

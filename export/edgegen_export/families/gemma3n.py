@@ -4,7 +4,6 @@ audio, the language model is exported."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from statistics import NormalDist
 from typing import Any, cast
 
@@ -17,13 +16,7 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.per_layer import PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, Layer
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Shape
-from edgegen_export.families.gemma import (
-    INSIDE_PREFIXES,
-    SANDWICH_TENSORS,
-    SIGHT_AND_HEARING,
-    read_beside_sight_and_hearing,
-)
+from edgegen_export.families.gemma import SANDWICH_TENSORS, seeing
 from edgegen_export.reading.decoder import read_decoder, read_heads
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, rotating, sliding
 from edgegen_export.reading.parts import ACTIVATIONS
@@ -102,7 +95,6 @@ GEMMA3N_DEFAULTS: Mapping[str, Any] = {
     "num_attention_heads": 8,
     "num_key_value_heads": 2,
     "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh",
     "max_position_embeddings": 32768,
     "rms_norm_eps": 1e-6,
     "rope_theta": 1000000.0,
@@ -111,9 +103,7 @@ GEMMA3N_DEFAULTS: Mapping[str, Any] = {
     "final_logit_softcapping": 30.0,
     "tie_word_embeddings": True,
     "altup_num_inputs": 4,
-    "altup_active_idx": 0,
     "altup_coef_clip": 120.0,
-    "altup_correct_scale": True,
     "num_kv_shared_layers": 15,
     "laurel_rank": 64,
 }
@@ -150,10 +140,6 @@ _RENAMED = "per_layer_model.language_model_projection.weight"
 ``model.language_model``."""
 
 
-def _renamed_tensors(config: DecoderConfig, _: Shape) -> TensorMap:
-    return {**gemma3n_tensors(config), "per_layer_in.weight": _RENAMED}
-
-
 GEMMA3N = Architecture(
     model_types=("gemma3n_text",),
     classes=("Gemma3nForCausalLM",),
@@ -161,14 +147,7 @@ GEMMA3N = Architecture(
     tensors=gemma3n_tensors,
     defaults=GEMMA3N_DEFAULTS,
     prefixes=("", "model.", "model.language_model."),
-    variant=(_RENAMED, _renamed_tensors),
+    variant=(_RENAMED, lambda config, _: {**gemma3n_tensors(config), "per_layer_in.weight": _RENAMED}),
 )
 
-GEMMA3N_WITH_VISION = Architecture(
-    model_types=("gemma3n",),
-    classes=("Gemma3nForConditionalGeneration",),
-    read=partial(read_beside_sight_and_hearing, text=read_gemma3n, defaults=GEMMA3N_DEFAULTS),
-    tensors=gemma3n_tensors,
-    prefixes=INSIDE_PREFIXES,
-    ignored=SIGHT_AND_HEARING,
-)
+GEMMA3N_WITH_VISION = seeing(GEMMA3N, "gemma3n", "Gemma3nForConditionalGeneration")

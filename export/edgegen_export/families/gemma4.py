@@ -5,7 +5,6 @@ model is exported."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
@@ -16,15 +15,9 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.per_layer import LayerScale, PerLayerEmbedding
 from edgegen_export.architecture.config import DecoderConfig, Layer, Multiplier
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Interleaved
-from edgegen_export.families.gemma import (
-    INSIDE_PREFIXES,
-    SANDWICH_TENSORS,
-    SIGHT_AND_HEARING,
-    read_beside_sight_and_hearing,
-)
+from edgegen_export.families.gemma import SANDWICH_TENSORS, seeing
 from edgegen_export.reading.decoder import read_decoder, read_heads
-from edgegen_export.reading.experts import limit_apart, read_counts
+from edgegen_export.reading.experts import limit_apart, read_counts, stacked_expert_tensors
 from edgegen_export.reading.layer_types import read_sources, read_window, read_window_pattern, sliding
 from edgegen_export.reading.parts import ACTIVATIONS
 from edgegen_export.reading.rope import read_rope
@@ -152,11 +145,9 @@ GEMMA4_DEFAULTS: Mapping[str, Any] = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh",
     "max_position_embeddings": 131072,
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
-    "enable_moe_block": False,
     "sliding_window": 512,
     "hidden_size_per_layer_input": 256,
     "vocab_size_per_layer_input": 262144,
@@ -187,7 +178,7 @@ _BESIDE_MLP = {name: theirs for name, theirs in GEMMA4_TENSORS.items() if ".mlp.
 def tensors(config: DecoderConfig) -> TensorMap:
     if config.experts is None:
         return GEMMA4_TENSORS
-    count, layer = config.experts.count, "layers.{i}"
+    layer = "layers.{i}"
     return {
         **_BESIDE_MLP,
         **{f"{layer}.shared.{x}.weight": f"{layer}.mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
@@ -195,12 +186,8 @@ def tensors(config: DecoderConfig) -> TensorMap:
         f"{layer}.expert_norm.weight": f"{layer}.pre_feedforward_layernorm_2.weight",
         f"{layer}.expert_post_norm.weight": f"{layer}.post_feedforward_layernorm_2.weight",
         f"{layer}.router_norm.weight": f"{layer}.router.scale",
-        f"{layer}.mlp.router.weight": f"{layer}.router.proj.weight",
+        **stacked_expert_tensors(config, layer, router="router.proj.weight"),
         f"{layer}.mlp.router.expert_scales": f"{layer}.router.per_expert_scale",
-        (f"{layer}.mlp.gate.weight", f"{layer}.mlp.up.weight"): Interleaved(
-            f"{layer}.experts.gate_up_proj", count, stacked=True
-        ),
-        f"{layer}.mlp.down.weight": Interleaved(f"{layer}.experts.down_proj", count, stacked=True),
     }
 
 
@@ -219,18 +206,5 @@ GEMMA4_UNIFIED = replace(
     defaults=UNIFIED_DEFAULTS,
 )
 
-GEMMA4_UNIFIED_WITH_VISION = Architecture(
-    model_types=("gemma4_unified",),
-    classes=("Gemma4UnifiedForConditionalGeneration",),
-    read=partial(read_beside_sight_and_hearing, text=read_gemma4, defaults=UNIFIED_DEFAULTS),
-    tensors=tensors,
-    prefixes=INSIDE_PREFIXES,
-    ignored=SIGHT_AND_HEARING,
-)
-
-GEMMA4_WITH_VISION = replace(
-    GEMMA4_UNIFIED_WITH_VISION,
-    model_types=("gemma4",),
-    classes=("Gemma4ForConditionalGeneration",),
-    read=partial(read_beside_sight_and_hearing, text=read_gemma4, defaults=GEMMA4_DEFAULTS),
-)
+GEMMA4_UNIFIED_WITH_VISION = seeing(GEMMA4_UNIFIED, "gemma4_unified", "Gemma4UnifiedForConditionalGeneration")
+GEMMA4_WITH_VISION = seeing(GEMMA4, "gemma4", "Gemma4ForConditionalGeneration")

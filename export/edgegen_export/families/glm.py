@@ -42,11 +42,6 @@ def read_glm(read: ConfigReader) -> DecoderConfig:
     return read_llama(read, interleaved=True, partial=True)
 
 
-def read_glm4(read: ConfigReader) -> DecoderConfig:
-    """``Glm4Config``."""
-    return replace(read_glm(read), block="sandwich")
-
-
 GLM = Architecture(
     model_types=("glm",),
     classes=("GlmForCausalLM",),
@@ -58,7 +53,7 @@ GLM = Architecture(
 GLM4 = Architecture(
     model_types=("glm4",),
     classes=("Glm4ForCausalLM",),
-    read=read_glm4,
+    read=lambda read: replace(read_glm(read), block="sandwich"),
     tensors={
         **GLM_TENSORS,
         "layers.{i}.attn_post_norm.weight": "layers.{i}.post_self_attn_layernorm.weight",

@@ -43,7 +43,6 @@ GPT2_DEFAULTS = {
     "n_embd": 768,
     "n_layer": 12,
     "n_head": 12,
-    "activation_function": "gelu_new",
     "layer_norm_epsilon": 1e-5,
 }
 

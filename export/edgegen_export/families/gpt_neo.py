@@ -68,7 +68,6 @@ GPT_NEO = Architecture(
         "num_layers": 24,
         "num_heads": 16,
         "window_size": 256,
-        "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
         "attention_types": [[["global", "local"], 12]],
         "tie_word_embeddings": True,

@@ -68,7 +68,6 @@ GPT_OSS = Architecture(
         "swiglu_limit": 7.0,
         "num_local_experts": 128,
         "num_experts_per_tok": 4,
-        "tie_word_embeddings": False,
     },
     aliases={"experts_per_token": "num_experts_per_tok", "num_experts": "num_local_experts"},
 )

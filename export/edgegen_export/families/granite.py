@@ -14,11 +14,11 @@ from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated, Interleaved
+from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import BESIDE_MLP, LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.families.mamba2 import MIXER_DEFAULTS, mixer_tensors, recurrent_layers, with_mixers
 from edgegen_export.files.fields import is_a
-from edgegen_export.reading.experts import with_experts
+from edgegen_export.reading.experts import stacked_expert_tensors, with_experts
 from edgegen_export.reading.layer_types import read_layer_types, read_window, rotating, sliding
 from edgegen_export.reading.parts import with_scale
 
@@ -110,15 +110,9 @@ def read_granitemoe(read: ConfigReader) -> DecoderConfig:
     return with_experts(read, read_granite(read), "num_local_experts", normalized=True)
 
 
-def read_granitemoe_shared(read: ConfigReader) -> DecoderConfig:
-    """``GraniteMoeSharedConfig``."""
-    return _with_shared(read, read_granitemoe(read))
-
-
 def read_granitemoe_swa(read: ConfigReader) -> DecoderConfig:
     """``GraniteMoeSWAConfig``."""
-    config = with_experts(read, read_granite_swa(read), "num_local_experts", normalized=True)
-    return _with_shared(read, config)
+    return _with_shared(read, with_experts(read, read_granite_swa(read), "num_local_experts", normalized=True))
 
 
 def _with_shared(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
@@ -128,29 +122,17 @@ def _with_shared(read: ConfigReader, config: DecoderConfig) -> DecoderConfig:
     return config.each_experts(lambda own: replace(own, shared_width=width))
 
 
+_MOE = "layers.{i}.block_sparse_moe"
+
+
 def _moe_tensors(config: DecoderConfig) -> TensorMap:
-    return _expert_tensors(
-        config, router="router.layer.weight", gate_up="input_linear.weight", down="output_linear.weight"
-    )
+    names = {"router": "router.layer.weight", "gate_up": "input_linear.weight", "down": "output_linear.weight"}
+    return {**BESIDE_MLP, **stacked_expert_tensors(config, _MOE, **names), **SHARED}
 
 
 def _moe_swa_tensors(config: DecoderConfig) -> TensorMap:
     sinks = {"layers.{i}.attn.sinks": "layers.{i}.self_attn.sinks"}
-    names = {"router": "router.weight", "gate_up": "experts.gate_up_proj", "down": "experts.down_proj"}
-    return {**_expert_tensors(config, **names), **sinks}
-
-
-def _expert_tensors(config: DecoderConfig, *, router: str, gate_up: str, down: str) -> TensorMap:
-    assert config.experts
-    count, module = config.experts.count, "layers.{i}.block_sparse_moe"
-    ours = {name: f"layers.{{i}}.mlp.{name}.weight" for name in ("router", "gate", "up", "down")}
-    return {
-        **BESIDE_MLP,
-        ours["router"]: f"{module}.{router}",
-        (ours["gate"], ours["up"]): Interleaved(f"{module}.{gate_up}", count, stacked=True),
-        ours["down"]: Interleaved(f"{module}.{down}", count, stacked=True),
-        **SHARED,
-    }
+    return {**BESIDE_MLP, **stacked_expert_tensors(config, _MOE, router="router.weight"), **SHARED, **sinks}
 
 
 SHARED: TensorMap = {
@@ -170,7 +152,7 @@ GRANITE_MOE = Architecture(
 GRANITE_MOE_SHARED = Architecture(
     model_types=("granitemoeshared",),
     classes=("GraniteMoeSharedForCausalLM",),
-    read=read_granitemoe_shared,
+    read=lambda read: _with_shared(read, read_granitemoe(read)),
     tensors=_moe_tensors,
     defaults={**GRANITE_MOE.defaults, "shared_intermediate_size": 0},
 )

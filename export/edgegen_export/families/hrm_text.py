@@ -8,7 +8,7 @@ from edgegen_export.architecture.components.norm import Norm
 from edgegen_export.architecture.components.pass_start import PassStart
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Concatenated, Shape
+from edgegen_export.architecture.tensor_layouts import Concatenated
 from edgegen_export.families.llama import LLAMA_DEFAULTS, LLAMA_TENSORS, read_llama
 from edgegen_export.reading.passes import in_passes, of_layer
 from edgegen_export.reading.tensor_names import named
@@ -76,11 +76,6 @@ def tensors(config: DecoderConfig) -> TensorMap:
     return _of_stacks(config, _LAYER)
 
 
-def fused_tensors(config: DecoderConfig, _shape: Shape) -> TensorMap:
-    """Of checkpoints as the model's own code writes them."""
-    return _of_stacks(config, _FUSED)
-
-
 def _of_stacks(config: DecoderConfig, layer: TensorMap) -> TensorMap:
     found, stored = dict(_AROUND), [*config.passes]
     for number, ours in enumerate(stored):
@@ -107,5 +102,6 @@ HRM_TEXT = Architecture(
         "L_cycles": 3,
         "prefix_lm": True,
     },
-    variant=("attn.gqkv_proj.weight", fused_tensors),
+    # As the model's own code writes them.
+    variant=("attn.gqkv_proj.weight", lambda config, _: _of_stacks(config, _FUSED)),
 )

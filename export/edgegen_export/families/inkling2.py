@@ -248,7 +248,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "mlp_gate_softcap": 4.0,
     "mlp_up_softcap": 25.0,
     "final_logit_softcapping": 30.0,
-    "scoring_func": "sigmoid",
 }
 INKLING2 = Architecture(
     model_types=("inkling2_text",),

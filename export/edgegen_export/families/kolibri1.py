@@ -61,7 +61,6 @@ KOLIBRI1 = Architecture(
         "shared_expert_intermediate_size": 512,
         "num_experts_per_tok": 6,
         "num_experts": 384,
-        "norm_topk_prob": False,
     },
     aliases={"num_local_experts": "num_experts"},
 )

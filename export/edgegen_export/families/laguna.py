@@ -89,7 +89,6 @@ LAGUNA = Architecture(
         "head_dim": 128,
         "max_position_embeddings": 131072,
         "sliding_window": 512,
-        "gating": True,
         "num_experts": 256,
         "num_experts_per_tok": 8,
         "moe_intermediate_size": 512,

@@ -20,11 +20,9 @@ LLAMA_DEFAULTS: Mapping[str, Any] = {
     "intermediate_size": 11008,
     "num_hidden_layers": 32,
     "num_attention_heads": 32,
-    "hidden_act": "silu",
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
     "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
 }
 
 LLAMA3_SCALING: Mapping[str, Any] = {

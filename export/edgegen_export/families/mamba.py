@@ -45,11 +45,6 @@ def mamba1_tensors(module: str) -> TensorMap:
     }
 
 
-def read_mamba(read: ConfigReader) -> DecoderConfig:
-    """``MambaConfig``."""
-    return read_recurrent(read, _mixer(read, None))
-
-
 def read_falcon_mamba(read: ConfigReader) -> DecoderConfig:
     """``FalconMambaConfig``."""
     norm = Norm("rms", read.number("mixer_rms_eps", least=0), weight=False)
@@ -87,7 +82,7 @@ _DEFAULTS = {
 MAMBA = Architecture(
     model_types=("mamba",),
     classes=("MambaForCausalLM",),
-    read=read_mamba,
+    read=lambda read: read_recurrent(read, _mixer(read, None)),
     tensors=_TENSORS,
     defaults=_DEFAULTS,
     prefixes=RECURRENT_PREFIXES,

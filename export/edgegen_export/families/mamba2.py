@@ -25,7 +25,6 @@ MIXER_DEFAULTS = {
     "mamba_n_heads": 128,
     "mamba_n_groups": 1,
     "mamba_d_state": 256,
-    "mamba_d_head": "auto",
     "mamba_d_conv": 4,
     "mamba_expand": 2,
 }
@@ -160,7 +159,6 @@ MAMBA2 = Architecture(
         "conv_kernel": 4,
         "expand": 2,
         "layer_norm_epsilon": 1e-5,
-        "tie_word_embeddings": False,
     },
     prefixes=RECURRENT_PREFIXES,
 )

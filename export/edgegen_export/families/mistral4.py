@@ -4,10 +4,9 @@ best groups, with shared ones."""
 from dataclasses import replace
 from functools import partial
 
-from edgegen_export.architecture.architecture import Architecture, TensorMap
+from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.config_reader import ConfigReader
-from edgegen_export.architecture.tensor_layouts import Shape
 from edgegen_export.families.latent import LATENT_DEFAULTS, latent_tensors, read_latent
 from edgegen_export.families.mistral import with_query_scale
 from edgegen_export.reading.experts import SHARED_EXPERTS, behind_dense, with_deepseek_experts
@@ -22,11 +21,6 @@ def read_mistral4(read: ConfigReader) -> DecoderConfig:
     return config.each_experts(
         lambda own: replace(own, routing=replace(own.routing, scores="softmax", choice_bias=False))
     )
-
-
-def stacked_tensors(config: DecoderConfig, _shape: Shape) -> TensorMap:
-    """Of a checkpoint whose experts have an axis of their own."""
-    return latent_tensors(config, SHARED_EXPERTS, stacked=True)
 
 
 MISTRAL4 = Architecture(
@@ -51,7 +45,6 @@ MISTRAL4 = Architecture(
         "routed_scaling_factor": 1.0,
         "n_group": 1,
         "topk_group": 1,
-        "first_k_dense_replace": 0,
         "norm_topk_prob": True,
         "rope_parameters": {
             "type": "yarn",
@@ -65,6 +58,6 @@ MISTRAL4 = Architecture(
             "llama_4_scaling_beta": 0.1,
         },
     },
-    variant=("mlp.experts.gate_up_proj", stacked_tensors),
+    variant=("mlp.experts.gate_up_proj", lambda config, _: latent_tensors(config, SHARED_EXPERTS, stacked=True)),
     aliases={"num_local_experts": "n_routed_experts"},
 )

@@ -33,21 +33,15 @@ NEMOTRON = Architecture(
         "norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "partial_rotary_factor": 0.5,
-        "tie_word_embeddings": False,
     },
     aliases={"rope_percent": "partial_rotary_factor", "rope_percentage": "partial_rotary_factor"},
 )
 
 
-def read_jais2(read: ConfigReader) -> DecoderConfig:
-    """``Jais2Config``."""
-    return without_gate(read_llama(read, norm=layer_norm(read.number("layer_norm_eps", least=0))))
-
-
 JAIS2 = Architecture(
     model_types=("jais2",),
     classes=("Jais2ForCausalLM",),
-    read=read_jais2,
+    read=lambda read: without_gate(read_llama(read, norm=layer_norm(read.number("layer_norm_eps", least=0)))),
     tensors=NEMOTRON.tensors,
     defaults={
         **LLAMA_DEFAULTS,

@@ -89,11 +89,6 @@ def read_olmoe(read: ConfigReader) -> DecoderConfig:
     return with_experts(read, config, "num_experts", normalized=read.flag("norm_topk_prob"))
 
 
-def read_flex_olmo(read: ConfigReader) -> DecoderConfig:
-    """``FlexOlmoConfig``."""
-    return replace(read_olmoe(read), block="post_norm")
-
-
 OLMOE = Architecture(
     model_types=("olmoe",),
     classes=("OlmoeForCausalLM",),
@@ -117,7 +112,7 @@ OLMOE = Architecture(
 FLEX_OLMO = Architecture(
     model_types=("flex_olmo",),
     classes=("FlexOlmoForCausalLM",),
-    read=read_flex_olmo,
+    read=lambda read: replace(read_olmoe(read), block="post_norm"),
     tensors=lambda config: {**OLMO2_TENSORS, **expert_tensors(config, "layers.{i}.mlp")},
     defaults={
         **LLAMA_DEFAULTS,

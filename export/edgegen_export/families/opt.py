@@ -63,7 +63,6 @@ OPT = Architecture(
         "max_position_embeddings": 2048,
         "do_layer_norm_before": True,
         "num_attention_heads": 12,
-        "activation_function": "relu",
         "layer_norm_elementwise_affine": True,
         "tie_word_embeddings": True,
     },

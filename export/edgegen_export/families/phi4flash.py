@@ -116,7 +116,6 @@ PHI4FLASH = Architecture(
         "layer_norm_eps": 1e-5,
         "tie_word_embeddings": True,
         "sliding_window": 2047,
-        "mb_per_layer": 2,
         "mamba_d_state": 16,
         "mamba_d_conv": 4,
         "mamba_expand": 2,

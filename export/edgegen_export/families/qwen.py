@@ -28,9 +28,7 @@ QWEN_DEFAULTS = {
     "intermediate_size": 22016,
     "num_key_value_heads": 32,
     "max_position_embeddings": 32768,
-    "use_sliding_window": False,
     "sliding_window": 4096,
-    "max_window_layers": 28,
 }
 
 
@@ -112,7 +110,6 @@ QWEN = Architecture(
         "rotary_emb_base": 10000,
         "seq_length": 8192,
         "intermediate_size": 22016,
-        "tie_word_embeddings": False,
     },
     prefixes=("", "transformer."),
     ignored=(r"h\.\d+\.attn\.(masked_bias|bias)",),
@@ -209,7 +206,6 @@ QWEN2_MOE = Architecture(
         "shared_expert_intermediate_size": 5632,
         "num_experts": 60,
         "num_experts_per_tok": 4,
-        "norm_topk_prob": False,
     },
     aliases=QWEN3_MOE.aliases,
 )

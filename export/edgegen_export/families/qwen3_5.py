@@ -1,10 +1,8 @@
 """Qwen3.5: Qwen3 with gated attention in every fourth layer, and gated delta nets in the others. Qwen3.5 MoE and
 Qwen3-Next: with a mixture of experts in every layer, and one more that every token uses."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from edgegen_export.architecture.architecture import Architecture, TensorMap
 from edgegen_export.architecture.components.attention import Gate, QKNorm
@@ -91,9 +89,20 @@ def net_tensors() -> TensorMap:
     }
 
 
-def read_inside_vision(
-    read: ConfigReader, read_text: Callable[[ConfigReader], DecoderConfig], defaults: Mapping[str, Any]
-) -> DecoderConfig:
+def _seeing(text: Architecture, model_type: str, name: str) -> Architecture:
+    """``text`` as the language model of a class ``name`` that sees."""
+    return replace(
+        text,
+        model_types=(model_type,),
+        classes=(name,),
+        read=partial(_read_inside, text=text),
+        defaults={},
+        prefixes=("", "model.language_model.", "language_model.model.", "model."),
+        ignored=(r"(model\.)?visual\..*",),
+    )
+
+
+def _read_inside(read: ConfigReader, text: Architecture) -> DecoderConfig:
     """The language model's config in ``text_config``; the vision settings are ignored."""
     read.ignore("vision_config", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
     inner = read.inner("text_config", {"model_type": ""})
@@ -101,7 +110,7 @@ def read_inside_vision(
         read.problem("text_config: missing, so the language model is unknown")
         inner = ConfigReader({})
     inner.ignore("model_type")
-    config = read_text(inner.with_defaults(defaults))
+    config = text.read(inner.with_defaults(text.defaults))
     return replace(config, tied_head=read.flag("tie_word_embeddings", config.tied_head))
 
 
@@ -120,9 +129,6 @@ DRAFT_HEAD = DraftHead(
 )
 """The first of them."""
 
-VISION_PREFIXES = ("", "model.language_model.", "language_model.model.", "model.")
-VISION_IGNORED = (r"(model\.)?visual\..*",)
-
 QWEN3_5 = Architecture(
     model_types=("qwen3_5_text",),
     classes=("Qwen3_5ForCausalLM",),
@@ -133,15 +139,7 @@ QWEN3_5 = Architecture(
     draft_head=DRAFT_HEAD,
 )
 
-QWEN3_5_WITH_VISION = replace(
-    QWEN3_5,
-    model_types=("qwen3_5",),
-    classes=("Qwen3_5ForConditionalGeneration",),
-    read=partial(read_inside_vision, read_text=read_qwen3_5, defaults=DEFAULTS),
-    defaults={},
-    prefixes=VISION_PREFIXES,
-    ignored=VISION_IGNORED,
-)
+QWEN3_5_WITH_VISION = _seeing(QWEN3_5, "qwen3_5", "Qwen3_5ForConditionalGeneration")
 
 
 def read_qwen3_5_moe(read: ConfigReader) -> DecoderConfig:
@@ -187,15 +185,7 @@ QWEN3_5_MOE = replace(
     variant=("experts.gate_up_proj", stacked_tensors),
 )
 
-QWEN3_5_MOE_WITH_VISION = replace(
-    QWEN3_5_MOE,
-    model_types=("qwen3_5_moe",),
-    classes=("Qwen3_5MoeForConditionalGeneration",),
-    read=partial(read_inside_vision, read_text=read_qwen3_5_moe, defaults=QWEN3_5_MOE.defaults),
-    defaults={},
-    prefixes=VISION_PREFIXES,
-    ignored=VISION_IGNORED,
-)
+QWEN3_5_MOE_WITH_VISION = _seeing(QWEN3_5_MOE, "qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration")
 
 
 def read_qwen3_next(read: ConfigReader) -> DecoderConfig:

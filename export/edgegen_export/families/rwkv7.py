@@ -97,10 +97,7 @@ RWKV7 = Architecture(
         "gate_low_rank_dim": 128,
         "a_low_rank_dim": 64,
         "v_low_rank_dim": 16,
-        "hidden_ratio": 4,
         "max_position_embeddings": 2048,
         "norm_eps": 1e-5,
-        "norm_bias": True,
-        "norm_first": True,
     },
 )

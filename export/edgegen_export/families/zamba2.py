@@ -156,7 +156,6 @@ ZAMBA2 = Architecture(
         "mamba_ngroups": 1,
         "time_step_min": 0.001,
         "n_mamba_heads": 8,
-        "hidden_act": "gelu",
         "num_attention_heads": 32,
         "num_mem_blocks": 1,
         "adapter_rank": 128,

@@ -195,12 +195,19 @@ def expert_tensors(
     }
 
 
-def stacked_expert_tensors(config: DecoderConfig, module: str) -> TensorMap:
-    """The tensor map of a router ``gate`` and ``experts`` that have an axis of their own, gate and up as one tensor."""
+def stacked_expert_tensors(
+    config: DecoderConfig,
+    module: str,
+    *,
+    router: str = "gate.weight",
+    gate_up: str = "experts.gate_up_proj",
+    down: str = "experts.down_proj",
+) -> TensorMap:
+    """The tensor map of a ``router``, and of experts that have an axis of their own, gate and up as one tensor."""
     assert config.experts
     ours, count = {name: f"layers.{{i}}.mlp.{name}.weight" for name in ("gate", "up", "down")}, config.experts.count
     return {
-        "layers.{i}.mlp.router.weight": f"{module}.gate.weight",
-        (ours["gate"], ours["up"]): Interleaved(f"{module}.experts.gate_up_proj", count, stacked=True),
-        ours["down"]: Interleaved(f"{module}.experts.down_proj", count, stacked=True),
+        "layers.{i}.mlp.router.weight": f"{module}.{router}",
+        (ours["gate"], ours["up"]): Interleaved(f"{module}.{gate_up}", count, stacked=True),
+        ours["down"]: Interleaved(f"{module}.{down}", count, stacked=True),
     }

@@ -140,10 +140,13 @@ class FamilySource:
         """The scheme's recipe, with what the operators accept, and what is quantized already kept as it is."""
         if self.config.ternary:
             return Plan(of_ternary(scheme))
-        recipe, experts = (ROUNDED if fast else CALIBRATED)[scheme], self._experts()
+        recipe, experts = (
+            (ROUNDED if fast else CALIBRATED)[scheme],
+            tuple(map(fused_name, expert_matrices(self.config))),
+        )
         calibrates = recipe.calibrates
         if recipe.linear.bits < EIGHT_BITS.bits and experts:
-            without_zeros = replace(recipe.linear, symmetric=True)  # which their operator is not given
+            without_zeros = replace(recipe.linear, symmetric=True)  # which the operator of experts is not given
             recipe = replace(recipe, exceptions=dict.fromkeys(experts, without_zeros))
         if recipe.linear.bits < EIGHT_BITS.bits:
             around = (fused_name(modules) for modules in matrices_around(self.config))
@@ -165,10 +168,6 @@ class FamilySource:
         except BundleError as error:
             progress.warn(f"the bundle gets no variant with an int8 KV cache: {error}")
             return KVStatistics()
-
-    def _experts(self) -> tuple[str, ...]:
-        """The modules of matrices of experts, whose operator accepts no zeros."""
-        return tuple(map(fused_name, expert_matrices(self.config)))
 
 
 class FamilyLoader:

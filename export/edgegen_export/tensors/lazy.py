@@ -242,21 +242,23 @@ class ArrayTensor(LazyTensor):
         array = self._array.view(np.uint8)
         return ArrayTensor(array, name=self._name, file=self._file, dtype=dtype, unreadable=self._unreadable)
 
-    def transposed(self) -> LazyTensor:
+    def transposed(self) -> ArrayTensor:
         _check_2d(self)
         return self._over(self._array.T)
 
-    def take(self, start: int, stop: int, axis: int = 0) -> LazyTensor:
+    def take(self, start: int, stop: int, axis: int = 0) -> ArrayTensor:
         check_take(self, start, stop, axis)
         return self._over(self._array[(slice(None),) * axis + (slice(start, stop),)])
 
     def reshaped(self, shape: tuple[int, ...]) -> LazyTensor:
         by_copy = super().reshaped(shape)
-        if by_copy is self or not self._array.flags.c_contiguous:
-            return by_copy
+        return by_copy if by_copy is self or not self._array.flags.c_contiguous else self.seen_as(shape)
+
+    def seen_as(self, shape: tuple[int, ...]) -> ArrayTensor:
+        """The values of an array that lies in one piece, under another shape of the same size."""
         return self._over(self._array.reshape(shape))
 
-    def _over(self, array: NDArray[Any]) -> LazyTensor:
+    def _over(self, array: NDArray[Any]) -> ArrayTensor:
         return ArrayTensor(array, name=self._name, file=self._file, dtype=self._dtype, unreadable=self._unreadable)
 
     def _rows_view(self, start: int, stop: int) -> NDArray[Any]:

@@ -51,6 +51,7 @@ UNNAMED = "PreTrainedTokenizer"
 """The class used if a tokenizer has no specific one."""
 
 _S = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+_PADDED = {**_S, "pad_token": "<pad>"}
 _END_OF_TEXT: Mapping[str, str] = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 _LLAMA = TokenizerClass(llama_tokenizer, specials=_S, ends="always", add_bos=True, rebuilt_for_prefix=True)
 _GPT2 = TokenizerClass(from_vocabulary=gpt2_tokenizer, specials=_END_OF_TEXT, ends="when made")
@@ -70,10 +71,7 @@ TOKENIZER_CLASSES: Mapping[str, TokenizerClass] = {
     "T5Tokenizer": TokenizerClass(
         t5_tokenizer, specials={"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     ),
-    "GPTSw3Tokenizer": TokenizerClass(
-        gpt_sw3_tokenizer,
-        specials={"bos_token": "<s>", "eos_token": "<|endoftext|>", "unk_token": "<unk>", "pad_token": "<pad>"},
-    ),
+    "GPTSw3Tokenizer": TokenizerClass(gpt_sw3_tokenizer, specials={**_PADDED, "eos_token": "<|endoftext|>"}),
     "GPT2Tokenizer": _GPT2,
     "CodeGenTokenizer": _GPT2,
     "GPTNeoXTokenizer": TokenizerClass(from_vocabulary=neox_tokenizer, specials=_END_OF_TEXT, ends="always"),
@@ -88,9 +86,7 @@ TOKENIZER_CLASSES: Mapping[str, TokenizerClass] = {
         specials={"eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
     ),
     "OpenAIGPTTokenizer": TokenizerClass(from_vocabulary=openai_gpt_tokenizer, specials={"unk_token": "<unk>"}),
-    "BloomTokenizer": TokenizerClass(
-        specials={"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-    ),
+    "BloomTokenizer": TokenizerClass(specials=_PADDED),
     UNNAMED: TokenizerClass(_plain),
 }
 """By class name without the suffix ``Fast``."""

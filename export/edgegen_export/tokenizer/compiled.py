@@ -33,14 +33,13 @@ from edgegen.tokenizer.compiled_format import (
 from edgegen.tokenizer.spelling import byte_level_letters, byte_level_speller
 from edgegen_export.tokenizer.character_classes import digits
 from edgegen_export.tokenizer.opened_tokenizer import OpenedTokenizer
+from edgegen_export.tokenizer.pre_tokenizers import GPT2_WORDS
 from edgegen_export.tokenizer.split_automaton import Alphabet, moves_of
 from edgegen_export.tokenizer.split_pattern import SplitPattern, UnsupportedPatternError
 
 _LETTERS = byte_level_letters()
 _ALPHABET = frozenset(_LETTERS)
 _spell = byte_level_speller(_LETTERS)
-_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""How the library's ``ByteLevel`` splits by itself."""
 _SLOTS_PER_TOKEN = 1.5
 _TEXTS = (
     "The quick brown fox's 12,345 jumps: he'LL say \"WE'RE done\"...\r\n\r\n\tdef f(x):\n        return x_1 ** 2\n\n\n",
@@ -256,7 +255,7 @@ def _splits(pre_tokenizer: Component | None) -> list[SplitPattern]:
         raise UncompiledError(f"a pre-tokenizer that ends with {last['type']}, or adds a space")
     patterns = [_split(step) for step in steps]
     if last.get("use_regex", True):
-        patterns.append(SplitPattern.parse(_GPT2_WORDS))
+        patterns.append(SplitPattern.parse(GPT2_WORDS))
     if len(patterns) > MOST_SPLITS:
         raise UncompiledError("a pre-tokenizer of so many steps")
     return patterns

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from edgegen.errors import CheckpointError, one_or_list
+from edgegen.tokenizer.spelling import byte_level_letters
 from edgegen_export.tokenizer.components import bpe, byte_level, chain, isolated
 from edgegen_export.tokenizer.settings import TokenizerSettings
 from edgegen_export.tokenizer.tokenizer_json import TokenizerJson
@@ -23,14 +24,7 @@ _MOST_ALTERNATIVES = 16
 """Most alternatives that are tried one by one; of more, groups of neighbours are tried by their first character."""
 
 
-def _letters() -> list[str]:
-    """The printable character that stands for each byte in byte-level vocabularies, as GPT-2 has them."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
-
-
-_LETTERS = _letters()
+_LETTERS = byte_level_letters()
 
 
 def read_world(data: bytes, name: str) -> dict[int, bytes]:

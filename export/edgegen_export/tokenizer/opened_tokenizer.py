@@ -46,19 +46,20 @@ class OpenedTokenizer:
             content = read_tokenizer_json(data)
             growth = check_tokenizer(content).growth
             quick = _quick(content)
-            if quick is not None and (opened := cls._same(quick, data, content, growth)) is not None:
+            if quick is not None and (opened := cls._same(quick, data, growth)) is not None:
                 return opened
             return cls(data, content, LibraryBackend.of_checked(data, growth))
         except (ValueError, RecursionError) as error:
             raise CheckpointError(f"tokenizer.json is not a readable tokenizer: {error}") from error
 
     @classmethod
-    def _same(cls, quick: Mapping[str, Any], data: bytes, content: Mapping[str, Any], growth: float) -> Self | None:
+    def _same(cls, quick: Mapping[str, Any], data: bytes, growth: float) -> Self | None:
         """The tokenizer of ``quick`` where it is that of ``data``; None if not, or if the library does not read it."""
         written = encoded(quick)
         try:
             backend = LibraryBackend.of_checked(written, growth)
-            same = not _has_scores(content) or backend.same_as(LibraryBackend.of_checked(data, growth))
+            # Scores, which a list of pieces has, may be read otherwise in fewer digits.
+            same = isinstance(quick["model"]["vocab"], dict) or backend.same_as(LibraryBackend.of_checked(data, growth))
         except ValueError:
             return None
         return cls(written, quick, backend) if same else None
@@ -80,11 +81,6 @@ def _quick(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _is_texts(merge: object) -> bool:
     return isinstance(merge, list) and all(isinstance(part, str) for part in cast(list[object], merge))
-
-
-def _has_scores(content: Mapping[str, Any]) -> bool:
-    """Whether a vocabulary has numbers that are not whole, which the library may read otherwise in fewer digits."""
-    return not isinstance(content["model"]["vocab"], dict)
 
 
 def _ids_left_out(vocab: object) -> int:

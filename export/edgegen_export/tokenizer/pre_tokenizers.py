@@ -8,7 +8,8 @@ from edgegen_export.tokenizer.components import Component, byte_level, chain, is
 NFC: Component = {"type": "NFC"}
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""As the library's ``ByteLevel`` splits by itself, too."""
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2_WORDS = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}"
 _LLAMA3_WORDS = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_REST}"
@@ -66,10 +67,10 @@ class PreTokenizer:
         return chain("pretokenizers", [*map(isolated, self.splits), byte_level(use_regex=False)])
 
 
-_GPT2 = PreTokenizer((_GPT2_WORDS,))
+_GPT2 = PreTokenizer((GPT2_WORDS,))
 _LLAMA3 = PreTokenizer((_LLAMA3_WORDS,), ignore_merges=True, add_bos=True)
 _QWEN2 = PreTokenizer((QWEN2_WORDS,), composed=True)
-_DIGITS_FIRST = PreTokenizer((_DIGIT, _GPT2_WORDS))
+_DIGITS_FIRST = PreTokenizer((_DIGIT, GPT2_WORDS))
 _GPT4O = PreTokenizer((_GPT4O_WORDS,))
 _DEEPSEEK_V3_WORDS = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
@@ -106,7 +107,7 @@ _WIDE_LETTERS = """
 it."""
 
 PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
-    "default": PreTokenizer((_PUNCTUATION.replace("`", ""), _GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")),
+    "default": PreTokenizer((_PUNCTUATION.replace("`", ""), GPT2_WORDS, r"\p{N}+", "[0-9][0-9][0-9]")),
     **dict.fromkeys(("gpt-2", "phi-2", "jais", "trillion", "gigachat", "exaone4"), _GPT2),
     **dict.fromkeys(("mpt", "olmo"), replace(_GPT2, composed=True)),
     **dict.fromkeys(
@@ -124,7 +125,7 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "afmoe": PreTokenizer((_THOUSANDS, rf"[{_letters(_WIDE_LETTERS)}]+", _DEEPSEEK_V3_WORDS)),
     **dict.fromkeys(("starcoder", "refact", "smollm", "codeshell", "exaone", "minerva-7b"), _DIGITS_FIRST),
     "command-r": replace(_DIGITS_FIRST, composed=True),
-    "falcon": PreTokenizer((_PUNCTUATION, _GPT2_WORDS, "[0-9][0-9][0-9]")),
+    "falcon": PreTokenizer((_PUNCTUATION, GPT2_WORDS, "[0-9][0-9][0-9]")),
     "deepseek-llm": PreTokenizer(
         ("[\r\n]", rf"\s?[{_letters(_CASED_LETTERS)}]+", _WIDE_PUNCTUATION, r"\s+$", _CJK, r"\p{N}+")
     ),

@@ -15,7 +15,6 @@ DESCRIBED = "added_tokens_decoder"
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 MORE_SPECIAL = "additional_special_tokens"
 EXTRA_SPECIAL = "extra_special_tokens"
-_FLAGS = ("add_bos_token", "add_eos_token", "add_prefix_space", "legacy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,9 @@ class TokenizerSettings:
             problems.append(f"{CONFIG}: {DESCRIBED} is not an object")
             added = {}
         by_text = {token.content: token for token in added.values()}
-        add_bos, add_eos, add_prefix_space, legacy = (_flag(config, name, problems) for name in _FLAGS)
+        # Where the config has one of the first two as null, it is false: only a flag that is not named has a default.
+        add_bos, add_eos = (_flag(config, name, problems, null=False) for name in ("add_bos_token", "add_eos_token"))
+        add_prefix_space, legacy = (_flag(config, name, problems) for name in ("add_prefix_space", "legacy"))
         tokenizer_class = config.get("tokenizer_class")
         if tokenizer_class is not None and not isinstance(tokenizer_class, str):
             problems.append(f"{CONFIG}: tokenizer_class is not a name")
@@ -106,8 +107,8 @@ class TokenizerSettings:
             described=described is not None,
             unflagged=unflagged,
             flagged=flagged,
-            add_bos=_or_null(config, "add_bos_token", add_bos),
-            add_eos=_or_null(config, "add_eos_token", add_eos),
+            add_bos=add_bos,
+            add_eos=add_eos,
             add_prefix_space=add_prefix_space,
             null_prefix_space=add_prefix_space is None and "add_prefix_space" in config,
             legacy=legacy,
@@ -159,11 +160,6 @@ def _listed(config: Mapping[str, object], name: str, problems: list[str]) -> lis
     return list(cast(list[object], value))
 
 
-def _or_null(config: Mapping[str, object], name: str, flag: bool | None) -> bool | None:
-    """``flag``, false where the config has it as null: only a flag that is not named has a default."""
-    return False if flag is None and name in config else flag
-
-
 def _object(files: Mapping[str, bytes], name: str, problems: list[str]) -> dict[str, Any]:
     try:
         value: object = json.loads(files.get(name, b"{}"))
@@ -196,9 +192,11 @@ def _id(value: object, where: str, problems: list[str]) -> int:
     return number
 
 
-def _flag(config: Mapping[str, object], name: str, problems: list[str]) -> bool | None:
+def _flag(config: Mapping[str, object], name: str, problems: list[str], *, null: bool | None = None) -> bool | None:
     value = config.get(name)
-    if value is not None and not isinstance(value, bool):
+    if value is None:
+        return null if name in config else None
+    if not isinstance(value, bool):
         problems.append(f"{CONFIG}: {name} is {value!r}, not true or false")
         return None
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,9 @@ from edgegen_export.checkpoint.gguf.layouts import Joined, Layout
 Modules = Mapping[str, "str | Layout"]
 Vectors = Mapping[str, tuple[str, tuple[int, ...]]]
 
+OF_MLP = ("gate_proj", "up_proj", "down_proj")
+NUMBERED = ("w1", "w3", "w2")
+"""Names in originals of the matrices of an MLP with a gate: of the gate, up and down."""
 TOP: Modules = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 PREFIX = "model.layers.{i}."
 OF_STREAM = {
@@ -72,6 +75,11 @@ class GgufArchitecture:
     def modules(self) -> Modules:
         """All modules of the file, and the original's."""
         return {**self.top, **of_layer(self.layer, self.prefix)}
+
+
+def gated(module: str, names: Sequence[str] = OF_MLP, *, kind: str = "") -> dict[str, str]:
+    """The matrices of an MLP with a gate, the original's ``names`` of them, and the file's, which end with ``kind``."""
+    return {f"ffn_{x}{kind}": f"{module}.{name}" for x, name in zip(("gate", "up", "down"), names, strict=True)}
 
 
 def of_layer(layer: Modules, prefix: str = PREFIX) -> Modules:

@@ -1,7 +1,7 @@
 """Rules: the entries of ``config.json`` that GGUF metadata says in other words, or that its tensors say."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,36 @@ Rule = Callable[[MetadataReader], Entries]
 ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that belong to the configuration."""
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+def refused(key: str, harmless: Sequence[object], reason: str) -> Rule:
+    """Anything but ``harmless`` (or nothing) under ``key`` cannot be exported, for ``reason``."""
+
+    def rule(read: MetadataReader) -> Entries:
+        read.refuse(key, harmless, reason)
+        return {}
+
+    return rule
+
+
+def ignored(*keys: str) -> Rule:
+    """Mark ``keys``, which change nothing, as read."""
+
+    def rule(read: MetadataReader) -> Entries:
+        read.ignore(*keys)
+        return {}
+
+    return rule
+
+
+def integer(key: str, said: str) -> Rule:
+    """``key``: the whole number under ``said``."""
+    return lambda read: {key: read.integer(said)}
+
+
+def has(key: str, *names: str) -> Rule:
+    """``key``: whether the first layer has any tensor of these names."""
+    return lambda read: {key: any(read.has(f"blk.{{i}}.{name}") for name in names)}
 
 
 def grouped_heads(read: MetadataReader) -> Entries:
@@ -51,11 +81,6 @@ def partial_rotary(key: str, *, theta: str = "rope_theta") -> Rule:
 WHOLE_HEADS: tuple[Rule, ...] = (grouped_heads, head_dim, full_rotary)
 PARTS_OF_HEADS: tuple[Rule, ...] = (grouped_heads, head_dim, partial_rotary("partial_rotary_factor"))
 """Sizes of heads, which rotate whole or in part."""
-
-
-def qk_norm(read: MetadataReader) -> Entries:
-    """Whether queries and keys have norms."""
-    return {"use_qk_norm": read.has("blk.{i}.attn_q_norm.weight")}
 
 
 def rope_scaling(read: MetadataReader) -> Entries:
@@ -142,18 +167,11 @@ def sliding_layers(period: int, window: int | None = None, *, before_drafts: boo
 
 def weighed_by_sigmoids(*said: int) -> Rule:
     """Experts are weighed by sigmoids, which files say by one of these numbers."""
-
-    def rule(read: MetadataReader) -> Entries:
-        read.refuse("expert_gating_func", said, "experts are weighed by sigmoids only in this architecture")
-        return {}
-
-    return rule
+    return refused("expert_gating_func", said, "experts are weighed by sigmoids only in this architecture")
 
 
-def text_only(read: MetadataReader) -> Entries:
-    """Positions of pictures in shares of a head, and layers that see more of them, which change nothing in texts."""
-    read.ignore("rope.dimension_sections", "n_deepstack_layers")
-    return {}
+text_only = ignored("rope.dimension_sections", "n_deepstack_layers")
+"""Positions of pictures in shares of a head, and layers that see more of them, which change nothing in texts."""
 
 
 def no_default_scaling(read: MetadataReader) -> Entries:

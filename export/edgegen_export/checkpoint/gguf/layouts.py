@@ -146,10 +146,7 @@ class Each(Layout):
     """One tensor for all heads or experts; the original has one for each of them, ``{n}`` in its name."""
 
     def apply(self, tensor: LazyTensor, parameter: str, heads: Heads) -> dict[str, LazyTensor]:
-        return {
-            f"{self.theirs.replace('{n}', str(n))}.{parameter}": tensor.take(n, n + 1).reshaped(tensor.shape[1:])
-            for n in range(tensor.shape[0])
-        }
+        return {f"{self.theirs.replace('{n}', str(n))}.{parameter}": member for n, member in enumerate(members(tensor))}
 
 
 @dataclass(frozen=True, slots=True)

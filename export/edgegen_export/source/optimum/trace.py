@@ -139,17 +139,14 @@ def check_traceable(config: Mapping[str, Any]) -> None:
             if found and classes[model_type] not in found
             else None,
             "it is an encoder and a decoder, not a decoder only" if config.get("is_encoder_decoder") else None,
-            "it is already quantized: export the original checkpoint" if _is_quantized(config) else None,
+            "it is already quantized: export the original checkpoint"
+            if config.get("quantization_config") or config.get("quantization")  # as MLX's older tools write it
+            else None,
         )
         if problem
     ]
     if problems:
         raise UnsupportedModelError(f"the checkpoint cannot be traced: {one_or_list(problems)}")
-
-
-def _is_quantized(config: Mapping[str, Any]) -> bool:
-    """MLX's older tools write ``quantization`` alone."""
-    return bool(config.get("quantization_config") or config.get("quantization"))
 
 
 def read_config(folder: Path, max_context: int | None) -> TracedConfig:

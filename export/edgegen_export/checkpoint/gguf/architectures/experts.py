@@ -1,10 +1,18 @@
 """Mixtures of experts: matrices of experts on an axis, one tensor for all of gate, up and down each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import LAYER_NORM_EPS, PREFIX, GgufArchitecture, Modules
+from edgegen_export.checkpoint.gguf.architecture import (
+    LAYER_NORM_EPS,
+    NUMBERED,
+    OF_MLP,
+    PREFIX,
+    GgufArchitecture,
+    Modules,
+    gated,
+)
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
@@ -21,54 +29,47 @@ from edgegen_export.checkpoint.gguf.config_rules import Entries, Rule
 from edgegen_export.checkpoint.gguf.layouts import Each, ExpertRows, Joined, Parameter, Unsqueezed
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
-_SOFTMAX = (0, 1)
-"""How experts are weighed, where files say it: by softmax; 0 is nothing said."""
+softmax = rule.refused("expert_gating_func", (0, 1), "experts are weighed by softmax only in this architecture")
+"""Where files say how experts are weighed: 0 is nothing said."""
+unscaled = rule.refused("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
 
 
 def expert_counts(count: str, *, width: str | None = None) -> Rule:
     """How many experts there are, under the class's key ``count``, and are used; ``width``: its key for their width."""
 
     def rule(read: MetadataReader) -> Entries:
-        read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
+        unscaled(read)
         entries = {count: read.integer("expert_count"), "num_experts_per_tok": read.integer("expert_used_count")}
-        widths = {width: read.integer("expert_feed_forward_length")} if width else {}
-        if not width:
-            said = read.integer("expert_feed_forward_length", read.integer("feed_forward_length"))
-            read.refuse("feed_forward_length", (said,), f"experts are {said} wide")
-        return entries | widths
+        if width:
+            return entries | {width: read.integer("expert_feed_forward_length")}
+        said = read.integer("expert_feed_forward_length", read.integer("feed_forward_length"))
+        read.refuse("feed_forward_length", (said,), f"experts are {said} wide")
+        return entries
 
     return rule
 
 
-def softmax(read: MetadataReader) -> Entries:
-    read.refuse("expert_gating_func", _SOFTMAX, "experts are weighed by softmax only in this architecture")
-    return {}
-
-
-def _normalized(default: bool) -> Rule:
+def normalized(default: bool) -> Rule:
     """Whether the weights of the chosen experts sum to one."""
     return lambda read: {"norm_topk_prob": read.flag("expert_weights_norm", default)}
 
 
-def expert_rules(normalized: bool) -> tuple[Rule, ...]:
+def expert_rules(by_default: bool) -> tuple[Rule, ...]:
     """Experts as Qwen has them; whether their weights sum to one where the file does not say."""
-    return expert_counts("num_experts", width="moe_intermediate_size"), softmax, _normalized(normalized)
+    return expert_counts("num_experts", width="moe_intermediate_size"), softmax, normalized(by_default)
 
 
-def shared_width(read: MetadataReader) -> Entries:
-    return {"shared_expert_intermediate_size": read.integer("expert_shared_feed_forward_length")}
+shared_width = rule.integer("shared_expert_intermediate_size", "expert_shared_feed_forward_length")
 
 
-QWEN_EXPERTS: Modules = {
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_exps": Each("mlp.experts.{n}.gate_proj"),
-    "ffn_up_exps": Each("mlp.experts.{n}.up_proj"),
-    "ffn_down_exps": Each("mlp.experts.{n}.down_proj"),
-}
+def each_expert(module: str, names: Sequence[str] = OF_MLP) -> Modules:
+    """The MLPs of experts, which the original has one by one in ``module``."""
+    return {ours: Each(theirs) for ours, theirs in gated(f"{module}.{{n}}", names, kind="_exps").items()}
+
+
+QWEN_EXPERTS: Modules = {"ffn_gate_inp": "mlp.gate", **each_expert("mlp.experts")}
 SHARED_EXPERT: Modules = {
-    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-    "ffn_up_shexp": "mlp.shared_expert.up_proj",
-    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+    **gated("mlp.shared_expert", kind="_shexp"),
     "ffn_gate_inp_shexp": Unsqueezed("mlp.shared_expert_gate"),
 }
 QWEN2MOE = replace(
@@ -87,13 +88,11 @@ OLMOE = replace(
     LLAMA,
     model_type="olmoe",
     layer={**NORMS, **ATTENTION, **QK_NORMS, **QWEN_EXPERTS},
-    rules=(*QWEN2.rules, expert_counts("num_experts"), softmax, _normalized(False)),
+    rules=(*QWEN2.rules, expert_counts("num_experts"), softmax, normalized(False)),
 )
 MIXTRAL_EXPERTS: Modules = {
     "ffn_gate_inp": "block_sparse_moe.gate",
-    "ffn_gate_exps": Each("block_sparse_moe.experts.{n}.w1"),
-    "ffn_up_exps": Each("block_sparse_moe.experts.{n}.w3"),
-    "ffn_down_exps": Each("block_sparse_moe.experts.{n}.w2"),
+    **each_expert("block_sparse_moe.experts", NUMBERED),
 }
 MIXTRAL = replace(
     LLAMA,
@@ -105,7 +104,6 @@ MIXTRAL = replace(
 
 def _dbrx(read: MetadataReader) -> Entries:
     """Return the entries of ``attn_config`` and ``ffn_config``, which are inside the config."""
-    read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
     read.refuse("rope.dimension_count", (read.heads.size,), "the whole head rotates in this architecture")
     read.refuse(LAYER_NORM_EPS, (1e-5,), "the norms of this architecture always have 1e-05")
     attention: Entries = {"kv_n_heads": read.heads.keys, "rope_theta": read.real("rope.freq_base", 10000.0)}
@@ -141,7 +139,7 @@ DBRX = GgufArchitecture(
     },
     top={"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
     prefix="transformer.blocks.{i}.",
-    rules=(softmax, _dbrx),
+    rules=(softmax, unscaled, _dbrx),
 )
 LLAMA_OR_MIXTRAL = replace(LLAMA, variant=("blk.{i}.ffn_gate_inp.weight", MIXTRAL))
 
@@ -152,11 +150,11 @@ def _shared_mlp(read: MetadataReader) -> Entries:
     if not width:
         return {}
     entries = {"intermediate_size": read.integer("feed_forward_length"), "shared_intermediate_size": width}
-    classes = {"model_type": "granitemoeshared"}
-    return classes | entries
+    return {"model_type": "granitemoeshared", **entries}
 
 
-_MOE = f"{PREFIX}block_sparse_moe."
+IN_TWO = ("gate", "up", "output_linear")
+"""The matrices of an MLP, of which the original has the first two in one."""
 GRANITEMOE = replace(
     GRANITE,
     model_type="granitemoe",
@@ -165,27 +163,15 @@ GRANITEMOE = replace(
         **ATTENTION,
         **PAIRED,
         "ffn_gate_inp": "block_sparse_moe.router.layer",
-        "ffn_gate_exps": "block_sparse_moe.gate",
-        "ffn_up_exps": "block_sparse_moe.up",
-        "ffn_down_exps": "block_sparse_moe.output_linear",
-        "ffn_gate_shexp": "shared_mlp.gate",
-        "ffn_up_shexp": "shared_mlp.up",
-        "ffn_down_shexp": "shared_mlp.output_linear",
+        **gated("block_sparse_moe", IN_TWO, kind="_exps"),
+        **gated("shared_mlp", IN_TWO, kind="_shexp"),
     },
-    joined=(
-        Joined((f"{_MOE}gate.weight", f"{_MOE}up.weight"), f"{_MOE}input_linear.weight"),
-        Joined(
-            (f"{PREFIX}shared_mlp.gate.weight", f"{PREFIX}shared_mlp.up.weight"),
-            f"{PREFIX}shared_mlp.input_linear.weight",
-        ),
+    joined=tuple(
+        Joined((f"{PREFIX}{mlp}.gate.weight", f"{PREFIX}{mlp}.up.weight"), f"{PREFIX}{mlp}.input_linear.weight")
+        for mlp in ("block_sparse_moe", "shared_mlp")
     ),
     rules=(*GRANITE.rules, _shared_mlp, expert_counts("num_local_experts"), softmax),
 )
-
-
-def _gpt_oss_window(read: MetadataReader) -> Entries:
-    """A window in every second layer, from the first on."""
-    return {"sliding_window": read.integer("attention.sliding_window")}
 
 
 def _untruncated(read: MetadataReader) -> Entries:
@@ -215,7 +201,7 @@ GPT_OSS = replace(
         *rule.WHOLE_HEADS,
         _untruncated,
         expert_counts("num_local_experts"),
-        _gpt_oss_window,
+        rule.integer("sliding_window", "attention.sliding_window"),  # in every second layer, from the first on
     ),
 )
 

@@ -4,8 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import TOP, DraftLayer, GgufArchitecture, Modules, of_layer
-from edgegen_export.checkpoint.gguf.architectures.experts import MIXTRAL_EXPERTS, QWEN_EXPERTS, expert_counts, softmax
+from edgegen_export.checkpoint.gguf.architecture import TOP, DraftLayer, GgufArchitecture, Modules, gated, of_layer
+from edgegen_export.checkpoint.gguf.architectures.experts import (
+    MIXTRAL_EXPERTS,
+    QWEN_EXPERTS,
+    expert_counts,
+    normalized,
+    softmax,
+    unscaled,
+)
 from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     ATTENTION,
     GATED_MLP,
@@ -43,7 +50,7 @@ def counts_behind_dense(count: str, shared: str, dense: str) -> Rule:
     return rule
 
 
-def _scale(read: MetadataReader) -> float:
+def weights_scale(read: MetadataReader) -> float:
     return read.real("expert_weights_scale", 0.0) or 1.0  # 0 is nothing said
 
 
@@ -55,7 +62,7 @@ def routing(read: MetadataReader) -> Entries:
         "n_group": groups,
         "topk_group": read.integer("expert_group_used_count") if groups > 1 else 1,
         "norm_topk_prob": read.flag("expert_weights_norm", False),
-        "routed_scaling_factor": _scale(read),
+        "routed_scaling_factor": weights_scale(read),
     }
 
 
@@ -79,19 +86,8 @@ NEXTN = DraftLayer(
 """The head of DeepSeek-V3 and GLM-4.5."""
 
 
-_SHARED_EXPERTS: Modules = {
-    "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
-    "ffn_up_shexp": "mlp.shared_experts.up_proj",
-    "ffn_down_shexp": "mlp.shared_experts.down_proj",
-}
-_EXPERTS: Modules = {**GATED_MLP, **QWEN_EXPERTS, **_SHARED_EXPERTS}
+_EXPERTS: Modules = {**GATED_MLP, **QWEN_EXPERTS, **gated("mlp.shared_experts", kind="_shexp")}
 DEEPSEEK_EXPERTS: Modules = {**_EXPERTS, "exp_probs_b": Parameter("mlp.gate.e_score_correction")}
-
-
-def _softmax_counts(read: MetadataReader) -> Entries:
-    """Of experts whose weights add up to one where the file says so."""
-    read.refuse("expert_weights_scale", (0.0, 1.0), "experts are not scaled in this architecture")
-    return {"norm_topk_prob": read.flag("expert_weights_norm", False)}
 
 
 DEEPSEEK = replace(
@@ -102,7 +98,8 @@ DEEPSEEK = replace(
         *LLAMA.rules,
         counts_behind_dense("n_routed_experts", "n_shared_experts", "first_k_dense_replace"),
         softmax,
-        _softmax_counts,
+        unscaled,
+        normalized(False),
     ),
 )
 """DeepSeekMoE, and Ling of the first generation, whose queries, keys and values the converter takes apart."""
@@ -116,7 +113,7 @@ GLM4MOE = replace(
         rule.bias("attention_bias", "attn_q"),
         rule.text_only,
         *as_deepseek("n_routed_experts", "n_shared_experts"),
-        rule.qk_norm,
+        rule.has("use_qk_norm", "attn_q_norm.weight"),
         rule.without_drafts,
     ),
     draft=NEXTN,
@@ -124,16 +121,12 @@ GLM4MOE = replace(
 """GLM-4.5 to 4.7; and Solar Open, which is one whose heads rotate whole."""
 
 
-def _no_window(read: MetadataReader) -> Entries:
-    """Said, because the class has a window in late layers by default, which llama.cpp does not know."""
-    return {"sliding_window": None}
-
-
 DOTS1 = replace(
     QWEN3,
     model_type="dots1",
     layer={**NORMS, **ATTENTION, **QK_NORMS, **DEEPSEEK_EXPERTS},
-    rules=(*QWEN3.rules, *as_deepseek("n_routed_experts", "n_shared_experts"), _no_window),
+    rules=(*QWEN3.rules, *as_deepseek("n_routed_experts", "n_shared_experts")),
+    constants={"sliding_window": None},  # the class has one in late layers by default, which llama.cpp does not know
 )
 
 BAILINGMOE2 = replace(
@@ -153,7 +146,7 @@ BAILINGMOE2 = replace(
         *rule.PARTS_OF_HEADS,
         rule.bias("attention_bias", "attn_qkv"),
         *as_deepseek("num_experts", "num_shared_experts"),
-        rule.qk_norm,
+        rule.has("use_qk_norm", "attn_q_norm.weight"),
         rule.without_drafts,
     ),
     draft=DraftLayer(of_layer({**_NEXTN, "layer_output_norm": "final_layernorm"})),
@@ -173,10 +166,10 @@ EXAONE_MOE = replace(
 )
 
 
-def _one_group(read: MetadataReader) -> Entries:
-    read.refuse("expert_group_count", (0, 1), "experts are in one group in this architecture")
-    read.ignore("expert_group_used_count")
-    return {}
+_ONE_GROUP: tuple[Rule, ...] = (
+    rule.refused("expert_group_count", (0, 1), "experts are in one group in this architecture"),
+    rule.ignored("expert_group_used_count"),
+)
 
 
 def _afmoe(read: MetadataReader) -> Entries:
@@ -184,7 +177,7 @@ def _afmoe(read: MetadataReader) -> Entries:
     return {
         "mup_enabled": True,
         "route_norm": read.flag("expert_weights_norm", False),
-        "route_scale": _scale(read),
+        "route_scale": weights_scale(read),
     }
 
 
@@ -207,17 +200,15 @@ AFMOE = replace(
         rule.sliding_layers(4),
         counts_behind_dense("num_experts", "num_shared_experts", "num_dense_layers"),
         _SIGMOID,
-        _one_group,
+        *_ONE_GROUP,
         _afmoe,
     ),
 )
 
 
-def _normalized(read: MetadataReader) -> Entries:
-    read.refuse("expert_weights_norm", (True,), "the weights of experts add up to one in this architecture")
-    return {}
-
-
+always_normalized = rule.refused(
+    "expert_weights_norm", (True,), "the weights of experts add up to one in this architecture"
+)
 MINIMAX_M2 = replace(
     LLAMA,
     model_type="minimax_m2",
@@ -232,8 +223,8 @@ MINIMAX_M2 = replace(
         *rule.PARTS_OF_HEADS,
         expert_counts("num_local_experts"),
         _SIGMOID,
-        _one_group,
-        _normalized,
+        *_ONE_GROUP,
+        always_normalized,
     ),
 )
 
@@ -253,11 +244,9 @@ HUNYUAN_MOE = replace(
         **HUNYUAN_DENSE.layer,
         **QWEN_EXPERTS,
         "ffn_gate_inp": "mlp.gate.wg",
-        "ffn_gate_shexp": "mlp.shared_mlp.gate_proj",
-        "ffn_up_shexp": "mlp.shared_mlp.up_proj",
-        "ffn_down_shexp": "mlp.shared_mlp.down_proj",
+        **gated("mlp.shared_mlp", kind="_shexp"),
     },
-    rules=(*HUNYUAN_DENSE.rules, expert_counts("num_experts"), softmax, _one_group, _normalized, _hunyuan_moe),
+    rules=(*HUNYUAN_DENSE.rules, expert_counts("num_experts"), softmax, *_ONE_GROUP, always_normalized, _hunyuan_moe),
 )
 
 
@@ -282,7 +271,7 @@ ERNIE4_5_MOE = replace(
         **_EXPERTS,
         "exp_probs_b": Parameter("mlp.moe_statics.e_score_correction", row=True),
     },
-    rules=(*ERNIE4_5.rules, softmax, _one_group, _normalized, _ernie_moe),
+    rules=(*ERNIE4_5.rules, softmax, *_ONE_GROUP, always_normalized, _ernie_moe),
 )
 
 BY_NAME: Mapping[str, GgufArchitecture] = {

@@ -11,7 +11,7 @@ from typing import cast
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import SIZES, TOP, GgufArchitecture, Modules
-from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LLAMA
+from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, GATED_MLP, LATE_NORMS, LLAMA, QK_NORMS
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Heads, OnePlus, Parameter
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
@@ -173,10 +173,8 @@ def _gemma4_others(read: MetadataReader) -> Entries:
 
 
 _SAME: Modules = {
-    "attn_norm": "input_layernorm",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "post_attention_norm": "post_attention_layernorm",
+    **LATE_NORMS,
+    **QK_NORMS,
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }

@@ -10,6 +10,7 @@ from edgegen_export.checkpoint.gguf.architecture import (
     SIZES,
     GgufArchitecture,
     Modules,
+    gated,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import InputFirst, PerGroup
@@ -187,18 +188,12 @@ QWEN = GgufArchitecture(
         "attn_qkv": "attn.c_attn",
         "attn_output": "attn.c_proj",
         "ffn_norm": "ln_2",
-        "ffn_up": "mlp.w1",
-        "ffn_gate": "mlp.w2",
-        "ffn_down": "mlp.c_proj",
+        **gated("mlp", ("w2", "w1", "c_proj")),
     },
     top=_TOP,
     prefix="transformer.h.{i}.",
     rules=(_one_key_per_query, _qwen),
 )
-
-
-def _parallel(read: MetadataReader) -> Entries:
-    return {"use_parallel_residual": read.flag("use_parallel_residual", True)}
 
 
 GPTNEOX = GgufArchitecture(
@@ -213,7 +208,11 @@ GPTNEOX = GgufArchitecture(
     },
     top={"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
     prefix="gpt_neox.layers.{i}.",
-    rules=(_one_key_per_query, rule.partial_rotary("rotary_pct", theta="rotary_emb_base"), _parallel),
+    rules=(
+        _one_key_per_query,
+        rule.partial_rotary("rotary_pct", theta="rotary_emb_base"),
+        lambda read: {"use_parallel_residual": read.flag("use_parallel_residual", True)},
+    ),
 )
 
 BY_NAME: Mapping[str, GgufArchitecture] = {

@@ -13,12 +13,15 @@ from edgegen_export.checkpoint.gguf.architecture import (
     DraftLayer,
     GgufArchitecture,
     Modules,
+    gated,
 )
 from edgegen_export.checkpoint.gguf.architectures.experts import (
     GRANITEMOE,
+    IN_TWO,
     QWEN2MOE,
     QWEN_EXPERTS,
     SHARED_EXPERT,
+    each_expert,
     expert_rules,
     shared_width,
 )
@@ -107,9 +110,7 @@ GRANITEHYBRID = replace(
     reals={RMS_NORM_EPS: "rms_norm_eps"},
     layer={
         **GRANITEMOE.layer,
-        "ffn_gate": "shared_mlp.gate",
-        "ffn_up": "shared_mlp.up",
-        "ffn_down": "shared_mlp.output_linear",
+        **gated("shared_mlp", IN_TWO),
         **_mixer("mamba"),
     },
     rules=(
@@ -216,7 +217,7 @@ def _jamba(read: MetadataReader) -> Entries:
 
 _FEED_FORWARD: Modules = {
     "ffn_norm": "pre_ff_layernorm",
-    **{f"ffn_{x}": f"feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+    **gated("feed_forward"),
 }
 """The MLP of Jamba and Falcon-H1, and the norm before it."""
 
@@ -230,16 +231,11 @@ JAMBA = replace(
         **{f"ssm_{x}_norm": f"mamba.{x}_layernorm" for x in ("dt", "b", "c")},
         **_FEED_FORWARD,
         "ffn_gate_inp": "feed_forward.router",
-        **{f"ffn_{x}_exps": Each(f"feed_forward.experts.{{n}}.{x}_proj") for x in ("gate", "up", "down")},
+        **each_expert("feed_forward.experts"),
     },
     top={**TOP, "output_norm": "model.final_layernorm"},
     rules=(_jamba, rule.grouped_heads),
 )
-
-
-def _falcon_h1(read: MetadataReader) -> Entries:
-    """Multipliers are in the tensors; where mixers have a norm, it comes after the gate."""
-    return {"mamba_rms_norm": read.has("blk.{i}.ssm_norm.weight"), "mamba_norm_before_gate": False}
 
 
 FALCON_H1 = replace(
@@ -249,10 +245,12 @@ FALCON_H1 = replace(
     top={**TOP, "output_norm": "model.final_layernorm"},
     rules=(
         *rule.WHOLE_HEADS,
-        _falcon_h1,
+        rule.has("mamba_rms_norm", "ssm_norm.weight"),
         _sizes(*_MAMBA, head="mamba_d_head", all_heads="mamba_d_ssm"),
     ),
+    constants={"mamba_norm_before_gate": False},
 )
+"""Its multipliers are in the tensors."""
 
 
 def _nemotron_h(read: MetadataReader) -> Entries:
@@ -404,12 +402,6 @@ QWEN3NEXT = replace(
 )
 
 
-def _no_width(read: MetadataReader) -> Entries:
-    """Ignore the width of an MLP, which these layers do not have."""
-    read.ignore("feed_forward_length")
-    return {}
-
-
 QWEN35 = replace(
     LLAMA,
     model_type="qwen3_5_text",
@@ -434,8 +426,9 @@ QWEN35MOE = replace(
     model_type="qwen3_5_moe_text",
     integers=_WITHOUT_MLP,
     layer={**QWEN35.layer, **QWEN_EXPERTS, **SHARED_EXPERT},
-    rules=(*QWEN35.rules, *expert_rules(True), shared_width, _no_width),
+    rules=(*QWEN35.rules, *expert_rules(True), shared_width, rule.ignored("feed_forward_length")),
 )
+"""Files may say the width of an MLP, which these layers do not have."""
 
 BY_NAME: Mapping[str, GgufArchitecture] = {
     "falcon-h1": FALCON_H1,

@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import PREFIX, TOP, GgufArchitecture, Modules
+from edgegen_export.checkpoint.gguf.architecture import NUMBERED, TOP, GgufArchitecture, Modules, gated
+from edgegen_export.checkpoint.gguf.architectures.experts import each_expert
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
+    always_normalized,
     as_deepseek,
 )
-from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, LATENT, latent_sizes
+from edgegen_export.checkpoint.gguf.architectures.latent import DEEPSEEK2, LATENT, latent_sizes, per_head
 from edgegen_export.checkpoint.gguf.architectures.llama_like import NORMS
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Each, Kernels, Parameter, PerLatentHead, Rates
+from edgegen_export.checkpoint.gguf.layouts import Kernels, Parameter, Rates
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 
@@ -32,8 +34,7 @@ def _delta_attention(read: MetadataReader) -> Entries:
 
 def _normalized(read: MetadataReader) -> Entries:
     """Always so in llama.cpp, and nothing in its files says it."""
-    read.refuse("expert_weights_norm", (True,), "the weights of experts add up to one in this architecture")
-    return {"norm_topk_prob": True}
+    return always_normalized(read) | {"norm_topk_prob": True}
 
 
 def _delta(module: str) -> Modules:
@@ -57,14 +58,11 @@ KIMI_LINEAR = replace(
         **_delta("self_attn"),
         **{f"ssm_{x}": f"self_attn.{x}_proj" for x in ("f_a", "f_b", "g_a", "g_b")},
         "ssm_a": Rates("self_attn.A_log", before=2, after=1),
-        **{f"ffn_{x}": f"{_MOE}.{x}_proj" for x in ("gate", "up", "down")},  # as transformers 5 writes them
+        **gated(_MOE),  # as transformers 5 writes them
         "ffn_gate_inp": f"{_MOE}.gate",
         "exp_probs_b": Parameter(f"{_MOE}.gate.e_score_correction"),
-        **{
-            f"ffn_{x}_exps": Each(f"{_MOE}.experts.{{n}}.{name}")
-            for x, name in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
-        },
-        **{f"ffn_{x}_shexp": f"{_MOE}.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
+        **each_expert(f"{_MOE}.experts", NUMBERED),
+        **gated(f"{_MOE}.shared_experts", kind="_shexp"),
     },
     rules=(_delta_attention, latent_sizes, *as_deepseek("num_experts", "num_shared_experts"), _normalized),
 )
@@ -111,12 +109,7 @@ BAILINGMOE3 = replace(
         rule.text_only,
         *as_deepseek("num_experts", "num_shared_experts"),
     ),
-    joined=(
-        PerLatentHead(
-            (f"{PREFIX}{_LING}.k_b_proj.weight", f"{PREFIX}{_LING}.v_b_proj.weight"),
-            f"{PREFIX}{_LING}.kv_b_proj.weight",
-        ),
-    ),
+    joined=(per_head(_LING),),
 )
 
 BY_NAME: Mapping[str, GgufArchitecture] = {

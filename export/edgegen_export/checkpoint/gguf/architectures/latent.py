@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import PREFIX, GgufArchitecture, Modules
+from edgegen_export.checkpoint.gguf.architecture import PREFIX, GgufArchitecture, Modules, gated
 from edgegen_export.checkpoint.gguf.architectures.experts import softmax
 from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     DEEPSEEK_EXPERTS,
@@ -12,6 +12,7 @@ from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import (
     as_deepseek,
     counts_behind_dense,
     routing,
+    weights_scale,
 )
 from edgegen_export.checkpoint.gguf.architectures.llama_like import GATED_MLP, LLAMA, NORMS
 from edgegen_export.checkpoint.gguf.config_rules import Entries
@@ -31,10 +32,15 @@ LATENT: Modules = {
     "attn_output": "self_attn.o_proj",
 }
 _EXPERT = f"{PREFIX}mlp.experts"
-_SPLIT = PerLatentHead(
-    (f"{PREFIX}self_attn.k_b_proj.weight", f"{PREFIX}self_attn.v_b_proj.weight"), f"{PREFIX}self_attn.kv_b_proj.weight"
-)
-"""Key and value matrices, in one tensor in older files."""
+
+
+def per_head(attention: str) -> PerLatentHead:
+    """Key and value matrices, in one tensor in older files; ``attention``: the original's name of the module."""
+    module = f"{PREFIX}{attention}"
+    return PerLatentHead((f"{module}.k_b_proj.weight", f"{module}.v_b_proj.weight"), f"{module}.kv_b_proj.weight")
+
+
+_SPLIT = per_head("self_attn")
 
 
 def latent_sizes(read: MetadataReader) -> Entries:
@@ -93,7 +99,7 @@ def _experts(read: MetadataReader) -> Entries:
     return {
         **counts_behind_dense("n_routed_experts", "n_shared_experts", "first_k_dense_replace")(read),
         **grouped,
-        "routed_scaling_factor": read.real("expert_weights_scale", 0.0) or 1.0,
+        "routed_scaling_factor": weights_scale(read),
     }
 
 
@@ -129,10 +135,8 @@ MISTRAL4 = replace(
         **NORMS,
         **LATENT,
         **{name: module for name, module in DEEPSEEK_EXPERTS.items() if name != "exp_probs_b"},
-        "ffn_gate_exps": "mlp.experts.gate_proj",
-        "ffn_up_exps": "mlp.experts.up_proj",
+        **gated("mlp.experts", kind="_exps"),
         "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
-        "ffn_down_exps": "mlp.experts.down_proj",
     },
     rules=(
         _mistral4_sizes,

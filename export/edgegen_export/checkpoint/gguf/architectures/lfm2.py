@@ -4,19 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from edgegen_export.checkpoint.gguf import config_rules as rule
-from edgegen_export.checkpoint.gguf.architecture import RMS_NORM_EPS, SIZES, GgufArchitecture
+from edgegen_export.checkpoint.gguf.architecture import NUMBERED, RMS_NORM_EPS, SIZES, GgufArchitecture, gated
+from edgegen_export.checkpoint.gguf.architectures.experts import each_expert
+from edgegen_export.checkpoint.gguf.architectures.experts_behind_dense import weights_scale
 from edgegen_export.checkpoint.gguf.architectures.llama_like import ATTENTION, LLAMA
 from edgegen_export.checkpoint.gguf.config_rules import Entries
-from edgegen_export.checkpoint.gguf.layouts import Each, Parameter, Unsqueezed
+from edgegen_export.checkpoint.gguf.layouts import Parameter, Unsqueezed
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 
 def _layer_types(read: MetadataReader) -> Entries:
     return {"layer_types": ["full_attention" if attends else "conv" for attends in read.layers_with_attention()]}
-
-
-def _width(read: MetadataReader) -> Entries:
-    return {"block_auto_adjust_ff_dim": False}  # the file has the width that came of it
 
 
 LFM2 = replace(
@@ -34,12 +32,11 @@ LFM2 = replace(
         "shortconv.in_proj": "conv.in_proj",
         "shortconv.out_proj": "conv.out_proj",
         "ffn_norm": "ffn_norm",
-        "ffn_gate": "feed_forward.w1",
-        "ffn_up": "feed_forward.w3",
-        "ffn_down": "feed_forward.w2",
+        **gated("feed_forward", NUMBERED),
     },
     top={"token_embd": "model.embed_tokens", "token_embd_norm": "model.embedding_norm", "output": "lm_head"},
-    rules=(_layer_types, _width, rule.grouped_heads, rule.full_rotary),
+    rules=(_layer_types, rule.grouped_heads, rule.full_rotary),
+    constants={"block_auto_adjust_ff_dim": False},  # the file has the width that came of it
 )
 
 
@@ -52,7 +49,7 @@ def _experts(read: MetadataReader) -> Entries:
         "num_dense_layers": dense,
         "use_expert_bias": read.has("blk.{i}.exp_probs_b.bias", dense),
         "norm_topk_prob": read.flag("expert_weights_norm", True),
-        "routed_scaling_factor": read.real("expert_weights_scale", 0.0) or 1.0,  # 0 is nothing said
+        "routed_scaling_factor": weights_scale(read),
     }
 
 
@@ -63,11 +60,10 @@ LFM2MOE = replace(
         **LFM2.layer,
         "ffn_gate_inp": "feed_forward.gate",
         "exp_probs_b": Parameter("feed_forward.expert"),
-        "ffn_gate_exps": Each("feed_forward.experts.{n}.w1"),
-        "ffn_up_exps": Each("feed_forward.experts.{n}.w3"),
-        "ffn_down_exps": Each("feed_forward.experts.{n}.w2"),
+        **each_expert("feed_forward.experts", NUMBERED),
     },
     rules=(_layer_types, _experts, rule.weighed_by_sigmoids(2), rule.grouped_heads, rule.full_rotary),
+    constants={},
 )
 
 BY_NAME: Mapping[str, GgufArchitecture] = {

@@ -7,12 +7,14 @@ from dataclasses import replace
 from edgegen_export.checkpoint.gguf import config_rules as rule
 from edgegen_export.checkpoint.gguf.architecture import (
     LAYER_NORM_EPS,
+    NUMBERED,
     PREFIX,
     RMS_NORM_EPS,
     SIZES,
     TOP,
     GgufArchitecture,
     Modules,
+    gated,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.layouts import Each, Flat, GroupedHeads, RotaryPairs
@@ -24,7 +26,7 @@ ATTENTION: Modules = {
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
 }
-GATED_MLP: Modules = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+GATED_MLP: Modules = gated("mlp")
 NORMS: Modules = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 LATE_NORMS: Modules = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
 """The same, where files call the second one by its place."""
@@ -170,7 +172,7 @@ COMMAND_R = replace(
     model_type="cohere",
     reals={LAYER_NORM_EPS: "layer_norm_eps", "logit_scale": "logit_scale"},
     layer={"attn_norm": "input_layernorm", **ATTENTION, **QK_NORMS, **GATED_MLP},
-    rules=(*_RULES, _ATTENTION_BIAS, rule.qk_norm),
+    rules=(*_RULES, _ATTENTION_BIAS, rule.has("use_qk_norm", "attn_q_norm.weight")),
 )
 
 COHERE2 = replace(
@@ -196,9 +198,7 @@ EXAONE = replace(
         **{f"attn_{x}": f"attn.attention.{x}_proj" for x in "qkv"},
         "attn_output": "attn.attention.out_proj",
         "ffn_norm": "ln_2",
-        "ffn_gate": "mlp.c_fc_0",
-        "ffn_up": "mlp.c_fc_1",
-        "ffn_down": "mlp.c_proj",
+        **gated("mlp", ("c_fc_0", "c_fc_1", "c_proj")),
     },
     top={"token_embd": "transformer.wte", "output_norm": "transformer.ln_f", "output": "lm_head"},
     prefix="transformer.h.{i}.",
@@ -216,9 +216,7 @@ INTERNLM2 = replace(
         "attn_v": "attention.wv",
         "attn_output": "attention.wo",
         "ffn_norm": "ffn_norm",
-        "ffn_gate": "feed_forward.w1",
-        "ffn_up": "feed_forward.w3",
-        "ffn_down": "feed_forward.w2",
+        **gated("feed_forward", NUMBERED),
     },
     top={"token_embd": "model.tok_embeddings", "output_norm": "model.norm", "output": "output"},
     joined=tuple(
@@ -242,26 +240,18 @@ BAICHUAN = replace(LLAMA, rules=(*LLAMA.rules, _of_7b))
 """Queries, keys and values apart, and positions rotated, as in Llama; the head of Baichuan 2 was divided before."""
 
 
-def _starcoder2(read: MetadataReader) -> Entries:
-    return {"use_bias": read.has("blk.{i}.attn_q.bias")}
-
-
 STARCODER2 = replace(
     LLAMA,
     model_type="starcoder2",
     reals={LAYER_NORM_EPS: "norm_epsilon"},
     layer={**NORMS, **ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
-    rules=(*_RULES, _starcoder2),
+    rules=(*_RULES, rule.has("use_bias", "attn_q.bias")),
 )
 
 
 def _stablelm(read: MetadataReader) -> Entries:
     read.ignore("use_parallel_residual")  # older converters wrote true for every model
-    return {
-        "use_parallel_residual": not read.has("blk.{i}.ffn_norm.weight"),
-        "qk_layernorm": read.has("blk.{i}.attn_q_norm.weight"),
-        "use_qkv_bias": read.has("blk.{i}.attn_q.bias"),
-    }
+    return {"use_parallel_residual": not read.has("blk.{i}.ffn_norm.weight")}
 
 
 STABLELM = replace(
@@ -275,7 +265,13 @@ STABLELM = replace(
         "attn_k_norm": Each("self_attn.k_layernorm.norms.{n}"),
         **GATED_MLP,
     },
-    rules=(rule.grouped_heads, rule.partial_rotary("partial_rotary_factor"), _stablelm),
+    rules=(
+        rule.grouped_heads,
+        rule.partial_rotary("partial_rotary_factor"),
+        _stablelm,
+        rule.has("qk_layernorm", "attn_q_norm.weight"),
+        rule.has("use_qkv_bias", "attn_q.bias"),
+    ),
 )
 
 BY_NAME: Mapping[str, GgufArchitecture] = {

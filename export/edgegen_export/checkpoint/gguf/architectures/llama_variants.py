@@ -21,6 +21,7 @@ from edgegen_export.checkpoint.gguf.architectures.llama_like import (
     NORMS,
     OLMO2,
     PAIRED,
+    QK_NORMS,
     QWEN3,
 )
 from edgegen_export.checkpoint.gguf.config_rules import Entries
@@ -28,6 +29,7 @@ from edgegen_export.checkpoint.gguf.layouts import Fused, OnePlus, RotaryHalves
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
 _HEADS = (rule.grouped_heads, rule.head_dim)
+_MLP: Modules = {"ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 
 
 def _mistral3(read: MetadataReader) -> Entries:
@@ -75,13 +77,10 @@ def _exaone4(read: MetadataReader) -> Entries:
 EXAONE4 = replace(OLMO2, model_type="exaone4", rules=(*rule.WHOLE_HEADS, _exaone4))
 
 
-def _attention_bias(read: MetadataReader) -> Entries:
-    """Said either way, since the class's default is that there is one."""
-    return {"attention_bias": read.has("blk.{i}.attn_q.bias") or read.has("blk.{i}.attn_qkv.bias")}
-
-
+_ATTENTION_BIAS = rule.has("attention_bias", "attn_q.bias", "attn_qkv.bias")
+"""Said either way, since the class's default is that there is one."""
 _GLM_LAYER: Modules = {**NORMS, **ATTENTION, "ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}
-_GLM_RULES = (*_HEADS, rule.partial_rotary("partial_rotary_factor"), _attention_bias)
+_GLM_RULES = (*_HEADS, rule.partial_rotary("partial_rotary_factor"), _ATTENTION_BIAS)
 CHATGLM = replace(
     LLAMA,
     model_type="glm",
@@ -121,11 +120,9 @@ APERTUS = replace(
     layer={
         "attn_norm": "attention_layernorm",
         **ATTENTION,
-        "attn_q_norm": "self_attn.q_norm",
-        "attn_k_norm": "self_attn.k_norm",
+        **QK_NORMS,
         "ffn_norm": "feedforward_layernorm",
-        "ffn_up": "mlp.up_proj",
-        "ffn_down": "mlp.down_proj",
+        **_MLP,
     },
     rules=(*QWEN3.rules, rule.no_default_scaling),
     vectors=_XIELU,
@@ -138,7 +135,7 @@ SEED_OSS = replace(
     rules=(
         *_HEADS,
         rule.full_rotary,
-        _attention_bias,
+        _ATTENTION_BIAS,
         rule.bias("attention_out_bias", "attn_output"),
         rule.bias("mlp_bias", "ffn_up"),
     ),
@@ -182,7 +179,6 @@ PHI3 = replace(
     rules=(*_RULES, _phi3),
 )
 
-_MLP: Modules = {"ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 _BIASES = (rule.bias("attention_bias", "attn_q"), rule.bias("mlp_bias", "ffn_up"))
 
 ARCEE = replace(

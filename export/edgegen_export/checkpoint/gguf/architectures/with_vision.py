@@ -11,12 +11,6 @@ from edgegen_export.checkpoint.gguf.architectures.llama_variants import HUNYUAN_
 from edgegen_export.checkpoint.gguf.config_rules import Entries
 from edgegen_export.checkpoint.gguf.metadata_reader import MetadataReader
 
-QWEN2VL = replace(QWEN2, rules=(*QWEN2.rules, rule.text_only))
-QWEN3VL = replace(QWEN3, rules=(*QWEN3.rules, rule.text_only))
-QWEN3VLMOE = replace(QWEN3MOE, rules=(*QWEN3MOE.rules, rule.text_only))
-PADDLEOCR = replace(LLAMA, layer=QWEN2.layer, rules=(*LLAMA.rules, rule.text_only))
-"""An Ernie 4.5 that rotates halves of heads, and not adjacent pairs: a Llama."""
-
 
 def _stretched(read: MetadataReader) -> Entries:
     """The base of the rotation times alpha^(d / (d - 2)), which the file says apart."""
@@ -24,12 +18,11 @@ def _stretched(read: MetadataReader) -> Entries:
     return {"rope_theta": read.real("rope.freq_base", 10000.0) * alpha ** (size / (size - 2))} if alpha > 0 else {}
 
 
-HUNYUAN_VL = replace(HUNYUAN_DENSE, rules=(*HUNYUAN_DENSE.rules, rule.text_only, _stretched))
-
 BY_NAME: Mapping[str, GgufArchitecture] = {
-    "hunyuan_vl": HUNYUAN_VL,
-    "paddleocr": PADDLEOCR,
-    "qwen2vl": QWEN2VL,
-    "qwen3vl": QWEN3VL,
-    "qwen3vlmoe": QWEN3VLMOE,
+    "hunyuan_vl": replace(HUNYUAN_DENSE, rules=(*HUNYUAN_DENSE.rules, rule.text_only, _stretched)),
+    # An Ernie 4.5 that rotates halves of heads, and not adjacent pairs: a Llama.
+    "paddleocr": replace(LLAMA, layer=QWEN2.layer, rules=(*LLAMA.rules, rule.text_only)),
+    "qwen2vl": replace(QWEN2, rules=(*QWEN2.rules, rule.text_only)),
+    "qwen3vl": replace(QWEN3, rules=(*QWEN3.rules, rule.text_only)),
+    "qwen3vlmoe": replace(QWEN3MOE, rules=(*QWEN3MOE.rules, rule.text_only)),
 }
