@@ -473,14 +473,7 @@ def _catch_up(session: Session, answer: Ids[int], watch: Watch, pipeline: Logits
 
 def _unconditional(plan: _Plan) -> Sequence:
     """The unconditional sequence of guidance: the negative prompt, followed by the ids of the answer."""
-    params = SequenceParams(
-        prompt_length=len(plan.negative),
-        max_new_tokens=plan.max_new_tokens,
-        pipeline=LogitsPipeline(),
-        sampler=Sampler(seed=0, do_sample=False),
-        watch=lambda ids: None,
-    )
-    return Sequence(list(plan.negative), params)
+    return Sequence(list(plan.negative), SequenceParams(len(plan.negative), plan.max_new_tokens))
 
 
 def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:

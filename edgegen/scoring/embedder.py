@@ -19,8 +19,6 @@ from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.results import GenerationResult
 from edgegen.options.validation import boolean, number
-from edgegen.sampling import LogitsPipeline
-from edgegen.sampling.sampler import Sampler
 from edgegen.scoring.embeddings import Embeddings, Pooling
 from edgegen.scoring.scorer import is_several, raise_all
 from edgegen.stopping.text_watcher import TextWatcher
@@ -171,13 +169,6 @@ def _named(at: int, prompts: Ids[object]) -> str:
 
 
 def _request(ids: list[int], pool: HiddenPool) -> Request:
-    params = SequenceParams(
-        prompt_length=len(ids),
-        max_new_tokens=1,  # which is not run: its logits are those of the prompt
-        pipeline=LogitsPipeline(),
-        sampler=Sampler(seed=0, do_sample=False),
-        watch=lambda ids: None,
-        on_hidden=pool.add,
-    )
-    sequence = EmbeddedSequence(list(ids), params)
+    # The one new token is not run: its logits are those of the prompt.
+    sequence = EmbeddedSequence(list(ids), SequenceParams(len(ids), 1, on_hidden=pool.add))
     return Request(SequenceGroup([sequence]), [Answer(sequence, TextWatcher(None, (), ()))], None)
