@@ -4,7 +4,7 @@ Operators with a fixed state leave them out of it. So a state that every token o
 them, by saying how many count: in the next run these become part of it first, in the same order of operations.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from edgegen.graph.node import GraphNode
 from edgegen.graph.protobuf import field, integer_field
@@ -99,11 +99,7 @@ def _width(node: GraphNode, shapes: Shapes) -> int:
 
 def _value(name: bytes, element_type: int, sizes: Sequence[bytes | int]) -> bytes:
     """A ``ValueInfoProto`` of a tensor."""
-    dimensions = b"".join(field(_DIMENSION, one) for one in _dimensions(sizes))
+    told = (integer_field(_SIZE, one) if isinstance(one, int) else field(_SIZE_NAME, one) for one in sizes)
+    dimensions = b"".join(field(_DIMENSION, one) for one in told)
     tensor = integer_field(_ELEMENT_TYPE, element_type) + field(_SHAPE, dimensions)
     return field(_VALUE_NAME, name) + field(_VALUE_TYPE, field(_TENSOR_TYPE, tensor))
-
-
-def _dimensions(sizes: Sequence[bytes | int]) -> Iterator[bytes]:
-    for size in sizes:
-        yield integer_field(_SIZE, size) if isinstance(size, int) else field(_SIZE_NAME, size)
