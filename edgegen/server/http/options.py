@@ -38,11 +38,6 @@ BODY_SECONDS = 30.0
 """Seconds that a client may take to send a body."""
 
 
-def _alias_problem(name: str) -> str | None:
-    """Return what is wrong with another name of a model."""
-    return None if name and name == name.strip() else f"{name!r} is not a name"
-
-
 def _origin_problem(origin: str) -> str | None:
     """Return what is wrong with an origin: a scheme and a host, and a port that is not the scheme's own."""
     if origin == EVERY_ORIGIN:
@@ -82,7 +77,7 @@ class ServerOptions(OptionSet):
 
     aliases: tuple[str, ...] = server_option(
         (),
-        kind=Texts(_alias_problem),
+        kind=Texts(lambda name: None if name and name == name.strip() else f"{name!r} is not a name"),
         about="Another name of the first model, such as gpt-4o-mini; may be repeated.",
         metavar="NAME",
         flag="--alias",

@@ -56,7 +56,7 @@ class InstalledModels:
         self._given = {name: self._store.resolve(reference).absolute() for name, reference in given.items()}
         self._draft = None if engine.draft is None else Bundle.open(self._store.resolve(engine.draft).absolute())
         self._engine = engine
-        self._options_for = options_for or self._as_given
+        self._options_for: Callable[[Bundle], EngineOptions] = options_for or (lambda bundle: engine)
         self._with_store = store
         self._loading = Lock()
         self._loaded = list[LLM]()
@@ -207,9 +207,6 @@ class InstalledModels:
     def _prefixes(self, kv: int) -> int:
         """Bytes of KV cache that are kept of finished requests."""
         return kv // 2 if self._engine.prefix_cache is None else self._engine.prefix_cache
-
-    def _as_given(self, bundle: Bundle) -> EngineOptions:
-        return self._engine
 
     def _refuse_when_closed(self, progress: LoadProgress) -> None:
         if self._closed:
