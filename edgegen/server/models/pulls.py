@@ -162,11 +162,11 @@ class Pull:
         if not errors:
             words = "\n".join(self._said)
             _LOG.error("the process that pulled %s ended with code %d and said: %s", self.order.source, code, words)
-            said = f"the process that pulled {self.order.source!r} ended with code {code}; the server's log says more."
-            return ApiError(500, said, kind="server_error", param="model", code="pull_failed")
-        said = _without_places("; ".join([errors[-1].rstrip("."), *notes]), self.order.model)
-        if code == _INVALID_ARGUMENTS:
-            return ApiError(400, f"{said}.", param="model", code="pull_failed")
+            said = f"the process that pulled {self.order.source!r} ended with code {code}; the server's log says more"
+        else:
+            said = _without_places("; ".join([errors[-1].rstrip("."), *notes]), self.order.model)
+            if code == _INVALID_ARGUMENTS:
+                return ApiError(400, f"{said}.", param="model", code="pull_failed")
         return ApiError(500, f"{said}.", kind="server_error", param="model", code="pull_failed")
 
     def _changed(self) -> None:
