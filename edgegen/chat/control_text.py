@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgegen.chat.conversation import ROLES, Conversation
-from edgegen.errors import ConversationError, one_or_list
+from edgegen.errors import ConversationError, refuse_any
 from edgegen.tokenizer import AddedToken, RespelledTokenizer, Tokenizer, looks_like_control, secret_spelling
 
 _VEILS = range(0x20000, 0x2A6D0)
@@ -133,8 +133,7 @@ class ControlText:
             for token in self._control.values()
             if role in token.content
         ]
-        if problems:
-            raise ConversationError(one_or_list(problems))
+        refuse_any(problems, ConversationError)
 
     def _kept(self, constants: Iterable[str], control: Collection[str]) -> re.Pattern[str] | None:
         kept = [

@@ -28,7 +28,7 @@ from edgegen.chat.capabilities import REASONING_KEYS, SHORT_ID, TemplateCapabili
 from edgegen.chat.conversation import Conversation, Message, text_of
 from edgegen.chat.tool_formats import HERMES, ToolFormat
 from edgegen.chat.tool_prompt import as_keywords, as_text
-from edgegen.errors import ConversationError, did_you_mean, one_or_list
+from edgegen.errors import ConversationError, did_you_mean, sentence_or_list
 
 MESSAGE_KEYS = (
     "role",
@@ -72,7 +72,7 @@ def canonical(conversation: Conversation, own_keys: Collection[str] = ()) -> Con
     reader = _Canonical(own_keys, problems)
     messages = [reader.read(f"messages[{n}]", message) for n, message in enumerate(conversation.messages)]
     if problems:
-        raise ConversationError(one_or_list(problems) + ("." if len(problems) == 1 else ""))
+        raise ConversationError(sentence_or_list(problems))
     return conversation.with_messages(messages)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.engine.sequence import Logits, Sequence, SequenceGroup, SequenceParams
-from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError, did_you_mean, one_or_list
+from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError, did_you_mean, refuse_any
 from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.results import GenerationResult
@@ -136,8 +136,7 @@ class Embedder:
             problems.append(
                 f"pooling: {', '.join(map(repr, known[:-1]))} or {known[-1]!r} expected, found {pooling!r}{near}"
             )
-        if problems:
-            raise OptionError(one_or_list(problems))
+        refuse_any(problems, OptionError)
         pools, requests = list[HiddenPool](), list[Request]()
         for ids in self._encoded(prompts):
             pools.append(HiddenPool(pooling, self._size))

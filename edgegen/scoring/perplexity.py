@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import OptionError, UsageError, one_or_list
+from edgegen.errors import OptionError, UsageError, refuse_any
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.results import GenerationResult
 from edgegen.options.validation import number
@@ -66,8 +66,7 @@ class PerplexityMeter:
         window_problems = number("window", window, int, 2, max_context)
         stride = (window // 2 if not window_problems else 1) if stride is None else stride
         problems = [*window_problems, *number("stride", stride, int, 1, math.inf if window_problems else window - 1)]
-        if problems:
-            raise OptionError(one_or_list(problems))
+        refuse_any(problems, OptionError)
         if len(ids) < 2:
             raise UsageError(
                 f"the text is too short: it has {len(ids)} token{'s' * (not ids)}, and all but the first are scored."

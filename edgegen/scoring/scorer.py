@@ -5,7 +5,7 @@ from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
-from edgegen.errors import OptionError, PromptTooLongError, UsageError, one_or_list
+from edgegen.errors import OptionError, PromptTooLongError, UsageError, one_or_list, refuse_any
 from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.options.option import MOST_TOP_LOGPROBS
@@ -74,8 +74,7 @@ class Scorer:
             PromptTooLongError: what is wrong is that they do not fit the model's context.
             OptionError: ``top_logprobs`` is out of range.
         """
-        if problems := number("top_logprobs", top_logprobs, int, 0, MOST_TOP_LOGPROBS):
-            raise OptionError(one_or_list(problems))
+        refuse_any(number("top_logprobs", top_logprobs, int, 0, MOST_TOP_LOGPROBS), OptionError)
         continued = self._continued(context, continuations)
         shared = _shared(continued)
         texts = [

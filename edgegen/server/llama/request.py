@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from edgegen.errors import one_or_list
+from edgegen.errors import refuse_any
 from edgegen.llm import LLM
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.llama.options import RENAMED, read_options
@@ -57,8 +57,7 @@ def _wire_request(prompts: tuple[Prompt, ...], params: Mapping[str, Any]) -> Wir
     problems = list[str]()
     values = read_options(params, problems)
     settings = RequestSettings(values, params, RENAMED)
-    if problems:
-        raise settings.error(one_or_list(problems))
+    refuse_any(problems, settings.error)
     settings.check_limits()
     return WireRequest(
         prompts, settings, params.get("stream", False), reports_progress=params.get("return_progress", False)
