@@ -304,7 +304,8 @@ class RequestBuilder:
         if plan.negative:
             from edgegen.engine.guidance_group import GuidanceGroup
 
-            unconditional = _sharing([_unconditional(plan) for _ in answers])
+            params = SequenceParams(len(plan.negative), plan.max_new_tokens)
+            unconditional = _sharing([Sequence(list(plan.negative), params) for _ in answers])
             return Request(GuidanceGroup(sequences, unconditional), answers, plan.seed)
         return Request(SequenceGroup(sequences), answers, plan.seed)
 
@@ -469,11 +470,6 @@ def _catch_up(session: Session, answer: Ids[int], watch: Watch, pipeline: Logits
     if match := watch(answer):
         raise UsageError(f"with these options ({match.rule}) the session's last answer has ended: give a prompt.")
     pipeline.resume(session.sampler_state)
-
-
-def _unconditional(plan: _Plan) -> Sequence:
-    """The unconditional sequence of guidance: the negative prompt, followed by the ids of the answer."""
-    return Sequence(list(plan.negative), SequenceParams(len(plan.negative), plan.max_new_tokens))
 
 
 def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:

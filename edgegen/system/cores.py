@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -77,10 +77,6 @@ def _fast_cpus(cpus: frozenset[int], source: Source) -> frozenset[int]:
     capacities = {cpu: int(text) for cpu, text in told.items() if text.strip().isdecimal()}
     if len(capacities) < len(cpus):
         return cpus
-    return _fastest(capacities)
-
-
-def _fastest(capacities: Mapping[int, int]) -> frozenset[int]:
     most = max(capacities.values(), default=0)
     return frozenset(cpu for cpu, capacity in capacities.items() if capacity >= _NEARLY * most)
 
