@@ -448,13 +448,13 @@ class LLM:
 
         embedder = Embedder(self._requests.encoder, self.max_context, self._embedding_size)
         own = self._embedding_defaults
-        embedding = embedder.build(
+        return embedder.embed(
             prompt,
             own.pooling if pooling is None else pooling,
+            lambda requests: self._client.run(requests, cancel),
             normalize=own.normalize if normalize is None else normalize,
             dimensions=dimensions,
         )
-        return embedding.run(lambda requests: self._client.run(requests, cancel))
 
     @property
     def embedding_size(self) -> int | None:
