@@ -386,11 +386,12 @@ class LLM:
         from edgegen.scoring.scorer import Scorer, is_several
 
         several = is_several(continuation)
-        scoring = Scorer(self._requests.encoder, self.max_context).build(
-            context, continuation if several else [cast(Prompt, continuation)], top_logprobs
+        scores = Scorer(self._requests.encoder, self.max_context).score(
+            context,
+            continuation if several else [cast(Prompt, continuation)],
+            top_logprobs,
+            lambda requests: self._client.run(requests, cancel),
         )
-        self._client.run(scoring.requests, cancel)
-        scores = scoring.scores()
         return scores if several else scores[0]
 
     def perplexity(

@@ -1,6 +1,6 @@
 """Scorer: turns a context and its continuations into requests that score them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
@@ -47,18 +47,6 @@ class ScoredText:
         return Score(token_ids, result.logprobs, complete and self.sequence.is_greedy, complete)
 
 
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """Continuations of one context, in the caller's order, and the requests that score them."""
-
-    requests: tuple[Request, ...]
-    texts: tuple[ScoredText, ...]
-
-    def scores(self) -> list[Score]:
-        """When all requests have ended. Raises what made one fail, if something did."""
-        return [text.score() for text in self.texts]
-
-
 class Scorer:
     """Tokenizes contexts and continuations, and checks that they fit the model."""
 
@@ -66,13 +54,16 @@ class Scorer:
         self._encoder = encoder
         self._max_context = max_context
 
-    def build(self, context: Prompt, continuations: Ids[Prompt], top_logprobs: int) -> Scoring:
-        """Make the requests that score each continuation of a context; shared prefixes are computed once.
+    def score(
+        self, context: Prompt, continuations: Ids[Prompt], top_logprobs: int, run: Callable[[Ids[Request]], object]
+    ) -> list[Score]:
+        """The score of each continuation, by requests that ``run`` runs; shared prefixes are computed once.
 
         Raises:
             UsageError: the context or a continuation cannot be scored; all such continuations are told.
             PromptTooLongError: what is wrong is that they do not fit the model's context.
             OptionError: ``top_logprobs`` is out of range.
+            LogitsError: the model's logits are NaN or infinite.
         """
         refuse_any(number("top_logprobs", top_logprobs, int, 0, MOST_TOP_LOGPROBS), OptionError)
         continued = self._continued(context, continuations)
@@ -82,7 +73,8 @@ class Scorer:
             for text in continued
         ]
         parts = [part for first in shared for part in _parts([one for one in texts if one.sequence.ids[0] == first])]
-        return Scoring(tuple(_request(part) for part in parts), tuple(texts))
+        run([_request(part) for part in parts])
+        return [text.score() for text in texts]
 
     def _continued(self, context: Prompt, continuations: Ids[Prompt]) -> list[Continued]:
         split = _Text(self._encoder, context) if isinstance(context, str) else _Tokens(self._encoder, context)
