@@ -416,10 +416,16 @@ class LLM:
             OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
             LogitsError: the model's logits are NaN or infinite.
         """
-        from edgegen.scoring.perplexity import PerplexityMeter
+        from edgegen.scoring.perplexity import measured_perplexity
 
-        meter = PerplexityMeter(self._requests.encoder.read(text, "the text"), self.max_context, window, stride)
-        return meter.measure(lambda request: self._client.run([request], cancel)[0], on_progress)
+        return measured_perplexity(
+            self._requests.encoder.read(text, "the text"),
+            self.max_context,
+            window,
+            stride,
+            lambda request: self._client.run([request], cancel)[0],
+            on_progress,
+        )
 
     def embed(
         self,
