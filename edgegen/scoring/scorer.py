@@ -73,7 +73,9 @@ class Scorer:
             for text in continued
         ]
         parts = [part for first in shared for part in _parts([one for one in texts if one.sequence.ids[0] == first])]
-        run([_request(part) for part in parts])
+        run(
+            [Request(ScoredGroup([one.sequence for one in part]), [one.answer for one in part], None) for part in parts]
+        )
         return [text.score() for text in texts]
 
     def _continued(self, context: Prompt, continuations: Ids[Prompt]) -> list[Continued]:
@@ -162,10 +164,6 @@ def _parts(texts: Ids[ScoredText]) -> Iterator[list[ScoredText]]:
     rowless = [text for text in texts if len(text.sequence.known) == 1]
     for start in range(0, max(len(rows), 1), _MOST_ROWS):
         yield [*rows[start : start + _MOST_ROWS], *(rowless if start == 0 else ())]
-
-
-def _request(texts: Ids[ScoredText]) -> Request:
-    return Request(ScoredGroup([text.sequence for text in texts]), [text.answer for text in texts], None)
 
 
 def raise_all(errors: Ids[UsageError]) -> None:

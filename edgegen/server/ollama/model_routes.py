@@ -64,7 +64,11 @@ class OllamaRoutes:
 
     async def tags(self, request: Request) -> Response:
         """All models that can be served; a bundle that cannot be read is left out."""
-        return JSONResponse({"models": await self._told(await self._models.listed(), _tag)})
+        tags = await self._told(
+            await self._models.listed(),
+            lambda model, bundle: {**_head(model, bundle), "modified_at": _modified(bundle)},
+        )
+        return JSONResponse({"models": tags})
 
     async def ps(self, request: Request) -> Response:
         """List the loaded models."""
@@ -164,10 +168,6 @@ def _refusing(path: str) -> Handler:
         raise ApiError(400, f"{REFUSED[path]}.", code="not_supported")
 
     return refuse
-
-
-def _tag(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
-    return {**_head(model, bundle), "modified_at": _modified(bundle)}
 
 
 def _process(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
