@@ -23,6 +23,7 @@ class DraftProposer:
         self._model = model
         self._choice = choice
         self._pace = pace
+        self.verified = pace.settle
         self._vocab_size = vocab_size
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
@@ -44,10 +45,6 @@ class DraftProposer:
             ids.append(self._choice.of(self._fitted(logits), ids))
             logits = self._model.read(ids, self) if len(ids) < len(token_ids) + length else None
         return ids[len(token_ids) :]
-
-    def verified(self, proposed: int, accepted: int) -> None:
-        """How much of the last proposal was accepted."""
-        self._pace.settle(proposed, accepted)
 
     def _fitted(self, logits: Logits) -> Logits:
         """As many logits as the target has: models of several sizes pad the same vocabulary differently."""
