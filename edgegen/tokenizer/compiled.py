@@ -105,7 +105,7 @@ class CompiledBackend:
         self._starts = section("token_starts").cast("I")
         self._bytes = section("token_bytes")
         self.count = len(self._starts) - 1
-        self.added_tokens = details.added_tokens
+        self.added_tokens, self.vocab_size = details.added_tokens, details.vocab_size
         self.decoder: Mapping[str, Any] = {"type": "ByteLevel"}
         self._added_ids = {token.content: i for i, token in self.added_tokens.items()}
         self._special = frozenset(i for i, token in self.added_tokens.items() if token.special)
@@ -127,10 +127,6 @@ class CompiledBackend:
             return cls(data, sha256, library, _OpenFile(source).read)
         except (OSError, AttributeError, ValueError, TypeError, KeyError, RecursionError):
             return None
-
-    @property
-    def vocab_size(self) -> int:
-        return self._details.vocab_size
 
     def encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
         data = self.utf8(text)
