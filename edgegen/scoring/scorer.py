@@ -109,9 +109,8 @@ class _Text:
 
     def __init__(self, encoder: PromptEncoder, context: str) -> None:
         self._encoder = encoder
-        self._kept = context.rstrip()
-        self._space = context[len(self._kept) :]
-        self._ids = encoder.read(self._kept, "the context")
+        self._context = context
+        self._ids = encoder.read(context.rstrip(), "the context")
 
     def before(self, continuation: Prompt, what: str) -> Continued:
         """Split where the tokens of both together are no longer those of the context."""
@@ -119,7 +118,7 @@ class _Text:
             return Continued(self._ids, len(self._ids))
         if not isinstance(continuation, str):
             raise UsageError(f"{what} is no text, but the context is one: give texts, or token ids, for both.")
-        ids = self._encoder.read(self._kept + self._space + continuation, what)
+        ids = self._encoder.read(self._context + continuation, what)
         return Continued(ids, _common_prefix(self._ids, ids))
 
 
