@@ -482,11 +482,7 @@ def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
 
 def _unless_repeated(watch: Watch, parser: ReplyParser) -> Watch:
     """``watch``, and the end of an answer that has begun to repeat its calls."""
-
-    def watch_calls(new_ids: Ids[int]) -> StopMatch | None:
-        return watch(new_ids) or (StopMatch("stop", None, "grammar") if parser.has_repeated else None)
-
-    return watch_calls
+    return lambda new_ids: watch(new_ids) or (StopMatch("stop", None, "grammar") if parser.has_repeated else None)
 
 
 def _sharing(sequences: list[Sequence]) -> list[Sequence]:
