@@ -25,7 +25,7 @@ Every message is one sentence a user can act on: what is wrong, where, what to d
 errors into exit codes (``UsageError`` 2, any other 1).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 LISTED = 100
 """How many problems one message lists."""
@@ -155,3 +155,14 @@ def one_or_list(problems: Sequence[str]) -> str:
         return shown[0]
     rest = [f"and {len(problems) - LISTED} more"] if len(problems) > LISTED else []
     return f"{len(problems)} problems:" + "".join(f"\n  - {p}" for p in [*shown, *rest])
+
+
+def sentence_or_list(problems: Sequence[str]) -> str:
+    """:func:`one_or_list`, where one problem ends with a full stop."""
+    return one_or_list(problems) + ("." if len(problems) == 1 else "")
+
+
+def refuse_any(problems: Sequence[str], error: Callable[[str], Exception], before: str = "") -> None:
+    """Raise ``error`` with the problems, after the words ``before``, if there are any."""
+    if problems:
+        raise error(before + one_or_list(problems))

@@ -386,11 +386,12 @@ class LLM:
         from edgegen.scoring.scorer import Scorer, is_several
 
         several = is_several(continuation)
-        scoring = Scorer(self._requests.encoder, self.max_context).build(
-            context, continuation if several else [cast(Prompt, continuation)], top_logprobs
+        scores = Scorer(self._requests.encoder, self.max_context).score(
+            context,
+            continuation if several else [cast(Prompt, continuation)],
+            top_logprobs,
+            lambda requests: self._client.run(requests, cancel),
         )
-        self._client.run(scoring.requests, cancel)
-        scores = scoring.scores()
         return scores if several else scores[0]
 
     def perplexity(
@@ -415,10 +416,16 @@ class LLM:
             OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
             LogitsError: the model's logits are NaN or infinite.
         """
-        from edgegen.scoring.perplexity import PerplexityMeter
+        from edgegen.scoring.perplexity import measured_perplexity
 
-        meter = PerplexityMeter(self._requests.encoder.read(text, "the text"), self.max_context, window, stride)
-        return meter.measure(lambda request: self._client.run([request], cancel)[0], on_progress)
+        return measured_perplexity(
+            self._requests.encoder.read(text, "the text"),
+            self.max_context,
+            window,
+            stride,
+            lambda request: self._client.run([request], cancel)[0],
+            on_progress,
+        )
 
     def embed(
         self,
@@ -448,13 +455,13 @@ class LLM:
 
         embedder = Embedder(self._requests.encoder, self.max_context, self._embedding_size)
         own = self._embedding_defaults
-        embedding = embedder.build(
+        return embedder.embed(
             prompt,
             own.pooling if pooling is None else pooling,
+            lambda requests: self._client.run(requests, cancel),
             normalize=own.normalize if normalize is None else normalize,
             dimensions=dimensions,
         )
-        return embedding.run(lambda requests: self._client.run(requests, cancel))
 
     @property
     def embedding_size(self) -> int | None:

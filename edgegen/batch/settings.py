@@ -33,20 +33,14 @@ class BatchSettings:
         seed = self.options.get("seed")
         return None if seed is None else philox4x64((number, 0, 0, 0), (seed, _STREAM))[0]
 
-    @property
-    def _kernels(self) -> str:
-        """Kind of kernels that compute; kernels of any processor compute the same bits."""
-        if wants_gpu(self.engine):
-            return "CUDA"
-        return "own" if runs_kernels(self.engine.kernels) else "stock"
-
     def fingerprint(self, bundle: Bundle) -> dict[str, str]:
         """Return the text form of everything beside its line that an answer depends on, by name; ``bundle`` is the
         model."""
         variant = bundle.variant_with(self.engine.kv)
+        on_cpu = "own" if runs_kernels(self.engine.kernels) else "stock"  # of any processor: they compute the same bits
         return {
             "model": bundle.digest,
             "variant": variant.name,
-            "kernels": self._kernels,
+            "kernels": "CUDA" if wants_gpu(self.engine) else on_cpu,
             **{name: repr(value) for name, value in sorted(self.options.items())},
         }

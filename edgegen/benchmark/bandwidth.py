@@ -7,10 +7,8 @@ int8 weights of GPT-2 small) is read by all threads together; a pass ends when t
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 
 def read_bandwidth(threads: int, megabytes: int = 140, seconds: float = 1.0) -> float:
@@ -24,10 +22,6 @@ def read_bandwidth(threads: int, megabytes: int = 140, seconds: float = 1.0) -> 
         end = time.perf_counter() + seconds
         while best == float("inf") or time.perf_counter() < end:
             start = time.perf_counter()
-            list(pool.map(_read, shares))
+            list(pool.map(np.ndarray.max, shares))
             best = min(best, time.perf_counter() - start)
     return total / best
-
-
-def _read(share: NDArray[np.int32]) -> Any:
-    return share.max()

@@ -1,5 +1,6 @@
 """plan_memory(): chooses context, type of KV cache and prefill chunk for a process within a limit of memory."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -78,7 +79,8 @@ def plan_memory(
         needed = bare.total + int(of_one(shortest) * (1 + prefixes)) + of_bias(shortest)
         least = needed if least is None else min(least, needed)
         contexts = (*range(_STEP, most, _STEP), most)
-        allowed = {n: _kv_budget(choice, (room - bare.total - of_bias(n)) / (1 + prefixes)) for n in contexts}
+        most_kv = choice.kv_budget or math.inf
+        allowed = {n: min(most_kv, (room - bare.total - of_bias(n)) / (1 + prefixes)) for n in contexts}
         context = max((n for n in contexts if of_one(n) <= allowed[n]), default=0)
         if context < shortest or (best is not None and best.context >= context):
             continue
@@ -135,11 +137,6 @@ def _choices(bundle: Bundle, options: EngineOptions, fixed: set[str]) -> Iterato
     for dtype in types:
         for n in chunks:
             yield replace(options, kv=dtype, prefill_chunk=n)
-
-
-def _kv_budget(options: EngineOptions, left: float) -> float:
-    """Bytes of KV cache where ``left`` bytes are free."""
-    return left if options.kv_budget is None else min(left, options.kv_budget)
 
 
 def _is_near(bundle: Bundle, variant: GraphVariant) -> bool:

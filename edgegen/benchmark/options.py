@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from edgegen.bundle.kv_format import KVDtype
-from edgegen.errors import OptionError, one_or_list
+from edgegen.errors import OptionError, refuse_any
 from edgegen.options.engine import EngineOptions
 from edgegen.options.validation import number
 
@@ -64,8 +64,7 @@ class BenchmarkOptions:
             *number("repeats", self.repeats, int, 1),
             *_engine_problems(threads=self.threads, prefill_chunk=self.prefill_chunk, kv=self.kv, kernels=self.kernels),
         ]
-        if problems:
-            raise OptionError(one_or_list(problems))
+        refuse_any(problems, OptionError)
 
     def plan(self, max_context: int) -> Plan:
         """Plan the measurements that a model of ``max_context`` tokens has room for; where no length fits, the longest

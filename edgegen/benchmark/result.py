@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import sub
 from pathlib import Path
 from statistics import median
 from typing import Protocol, Self
@@ -154,7 +155,7 @@ class Benchmark:
         steps = [median(run.step_seconds) for run in runs]
         return DecodeSpeed(
             tokens_per_second=Spread.of(1 / step for step in steps),
-            overhead_seconds=Spread.of(median(_overheads(run)) for run in runs),
+            overhead_seconds=Spread.of(median(map(sub, run.step_seconds, run.graph_seconds)) for run in runs),
             bytes_per_token=bytes_per_token,
             bandwidth_share=Spread.of(
                 bytes_per_token / step / bandwidth for step, bandwidth in zip(steps, bandwidths, strict=True)
@@ -208,7 +209,3 @@ def run_benchmark(
         )
         for model, bundle, variant, plan, mine in zip(models, bundles, variants, plans, rounds, strict=True)
     ]
-
-
-def _overheads(run: Decode) -> list[float]:
-    return [whole - graph for whole, graph in zip(run.step_seconds, run.graph_seconds, strict=True)]

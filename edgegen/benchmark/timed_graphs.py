@@ -1,10 +1,10 @@
 """TimedGraphs: a pair of graphs that says how long it ran, so that what a step costs besides is known exactly."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from edgegen.bundle.manifest import Phase
 from edgegen.graph.kernel_operators import SummingOrder
-from edgegen.model.ort_session import Binding, Buffer, GraphPair, RunSwitch
+from edgegen.model.ort_session import Binding, Buffer, GraphPair
 
 Clock = Callable[[], float]
 """Seconds, from any start."""
@@ -16,23 +16,12 @@ class TimedGraphs:
     def __init__(self, graphs: GraphPair, clock: Clock) -> None:
         self.seconds = 0.0
         self.clock = clock
+        self.switch, self.attends_batches, self.pending = graphs.switch, graphs.attends_batches, graphs.pending
         self._graphs = graphs
-
-    @property
-    def switch(self) -> RunSwitch:
-        return self._graphs.switch
 
     @property
     def order(self) -> SummingOrder:
         return self._graphs.order
-
-    @property
-    def attends_batches(self) -> bool:
-        return self._graphs.attends_batches
-
-    @property
-    def pending(self) -> Mapping[str, tuple[int, int]]:
-        return self._graphs.pending
 
     def binding(self, phase: Phase) -> Binding:
         return _TimedBinding(self._graphs.binding(phase), self)

@@ -10,8 +10,6 @@ from edgegen.benchmark.timed_graphs import TimedGraphs
 from edgegen.engine.engine import Engine
 from edgegen.engine.sequence import Sequence, SequenceGroup, SequenceParams
 from edgegen.model.interfaces import Runner
-from edgegen.sampling import LogitsPipeline
-from edgegen.sampling.sampler import Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,7 @@ class Workbench:
 
     def _sequence(self, tokens: int, new_tokens: int) -> Sequence:
         ids: list[int] = self._random.integers(0, self._vocab_size, tokens).tolist()
-        greedy = Sampler(seed=0, do_sample=False)
-        return Sequence(ids, SequenceParams(tokens, new_tokens, LogitsPipeline(), greedy, lambda new_ids: None))
+        return Sequence(ids, SequenceParams(tokens, new_tokens))
 
     def _prefill(self, group: SequenceGroup) -> None:
         """Step until every row has its first token."""

@@ -34,10 +34,9 @@ def checkpoint_at(reference: str | Path) -> Path | None:
         if path.is_file() and path.suffix.lower() == GGUF:
             first = path.with_name(gguf_parts(path.name)[0])
             return first if first.is_file() else path
-        if path.is_dir() and (any((path / name).is_file() for name in _CONFIGS) or _holds_gguf(path)):
+        if path.is_dir() and (
+            any((path / name).is_file() for name in _CONFIGS)
+            or any(one.suffix.lower() == GGUF for one in path.iterdir())
+        ):
             return path
     return None
-
-
-def _holds_gguf(folder: Path) -> bool:
-    return any(path.suffix.lower() == GGUF for path in folder.iterdir())

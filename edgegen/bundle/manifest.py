@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from edgegen.bundle.kv_format import KV_FORMATS, STORED, KVDtype, KVFormat
 from edgegen.bundle.layer_state import FixedState, LayerState
 from edgegen.bundle.manifest_digest import KEY, ManifestDigest, with_digest
-from edgegen.errors import ManifestError, one_or_list
+from edgegen.errors import ManifestError, refuse_any
 from edgegen.strict_json import OPTIONAL, decode
 from edgegen.system import is_portable, name_clashes
 
@@ -443,8 +443,7 @@ class Manifest:
         manifest = decode(cls, raw, "", problems)
         if not problems:
             problems = _inconsistencies(cast(Manifest, manifest))
-        if problems:
-            raise ManifestError(f"{where} is malformed: {one_or_list(problems)}")
+        refuse_any(problems, ManifestError, f"{where} is malformed: ")
         return cast(Manifest, manifest)
 
     def to_json(self) -> str:

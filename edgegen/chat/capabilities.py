@@ -212,7 +212,7 @@ class _Prober:
     def _call_ids(self) -> CallIds:
         if self._ids is _named_ids:
             return "named"
-        self._ids = _long_ids
+        self._ids = lambda short, name, n: _LONG + short
         takes_all = self._shows(self._exchange(), _NAME)
         self._ids = _short_ids
         return "any" if takes_all else "short"
@@ -278,10 +278,6 @@ def _in_parts(role: str) -> Message:
 
 def _short_ids(short: str, name: str, n: int) -> str:
     return short
-
-
-def _long_ids(short: str, name: str, n: int) -> str:
-    return _LONG + short
 
 
 def _named_ids(short: str, name: str, n: int) -> str:

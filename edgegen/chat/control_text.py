@@ -18,11 +18,11 @@ otherwise (``escape``) leaves them as they are in what was said, and one that so
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from edgegen.chat.conversation import ROLES, Conversation
-from edgegen.errors import ConversationError, one_or_list
+from edgegen.errors import ConversationError, refuse_any
 from edgegen.tokenizer import AddedToken, RespelledTokenizer, Tokenizer, looks_like_control, secret_spelling
 
 _VEILS = range(0x20000, 0x2A6D0)
@@ -100,7 +100,8 @@ class ControlText:
         said = "".join(texts)
         if not any(trigger in said for trigger in self._triggers):
             return VeiledConversation(conversation, {})
-        free = self._unused(said + self._source)
+        taken = said + self._source
+        free = (veil for veil in map(chr, _VEILS) if veil not in taken and _escape(veil) not in taken)
         said_under = {veil: trigger for trigger, veil in zip(self._triggers, free, strict=False)}
         if len(said_under) < len(self._triggers):
             raise ConversationError("the conversation uses every character that could mark it: shorten it.")
@@ -133,8 +134,7 @@ class ControlText:
             for token in self._control.values()
             if role in token.content
         ]
-        if problems:
-            raise ConversationError(one_or_list(problems))
+        refuse_any(problems, ConversationError)
 
     def _kept(self, constants: Iterable[str], control: Collection[str]) -> re.Pattern[str] | None:
         kept = [
@@ -144,10 +144,6 @@ class ControlText:
         ]
         alternatives = "|".join(re.escape(text) for text in sorted(kept, key=lambda text: (-len(text), text)))
         return re.compile(f"({alternatives})") if kept else None
-
-    @staticmethod
-    def _unused(text: str) -> Iterator[str]:
-        return (v for v in map(chr, _VEILS) if v not in text and _escape(v) not in text)
 
 
 class _Apart:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeGuard, cast
 
-from edgegen.errors import ConversationError, did_you_mean, one_or_list
+from edgegen.errors import ConversationError, did_you_mean, sentence_or_list
 
 Message = Mapping[str, Any]
 """``role`` and ``content``, and what else the template reads (``name``, ``tool_calls``, ``reasoning_content``…)."""
@@ -49,7 +49,7 @@ class Conversation:
     def __post_init__(self) -> None:
         problems = [*self._message_problems(), *self._other_problems()]
         if problems:
-            raise ConversationError(_sentence(one_or_list(problems)))
+            raise ConversationError(sentence_or_list(problems))
 
     def __repr__(self) -> str:
         tools = f", {len(self.tools)} tools" if self.tools else ""
@@ -206,7 +206,3 @@ def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
 def _kind(value: object) -> str:
     kinds = {"NoneType": "None", "str": "a text", "dict": "a dict", "list": "a list", "int": "an int"}
     return kinds.get(type(value).__name__, type(value).__name__)
-
-
-def _sentence(text: str) -> str:
-    return text if "\n" in text else f"{text}."

@@ -28,7 +28,7 @@ from edgegen.chat.capabilities import REASONING_KEYS, SHORT_ID, TemplateCapabili
 from edgegen.chat.conversation import Conversation, Message, text_of
 from edgegen.chat.tool_formats import HERMES, ToolFormat
 from edgegen.chat.tool_prompt import as_keywords, as_text
-from edgegen.errors import ConversationError, did_you_mean, one_or_list
+from edgegen.errors import ConversationError, did_you_mean, sentence_or_list
 
 MESSAGE_KEYS = (
     "role",
@@ -72,7 +72,7 @@ def canonical(conversation: Conversation, own_keys: Collection[str] = ()) -> Con
     reader = _Canonical(own_keys, problems)
     messages = [reader.read(f"messages[{n}]", message) for n, message in enumerate(conversation.messages)]
     if problems:
-        raise ConversationError(one_or_list(problems) + ("." if len(problems) == 1 else ""))
+        raise ConversationError(sentence_or_list(problems))
     return conversation.with_messages(messages)
 
 
@@ -97,8 +97,8 @@ class _Canonical:
         content = fields.get("content")
         if content is not None and not isinstance(content, str):
             fields["content"] = [{"type": "text", "text": part[part["type"]]} for part in content]
-        if "function_call" in fields:
-            self._read_function_call(fields)
+        if "function_call" in fields:  # OpenAI's older form, whose result has the role and the name of the function
+            fields.setdefault("tool_calls", [{"function": fields.pop("function_call")}])
         calls = fields.get("tool_calls")
         if calls is not None:
             fields["tool_calls"] = self._calls(f"{where}.tool_calls", calls)
@@ -115,11 +115,6 @@ class _Canonical:
             if fields.get("content") is None and "tool_calls" not in fields:
                 fields["content"] = ""
         return {key: value for key, value in fields.items() if key not in UNREAD_KEYS or key in self._own_keys}
-
-    def _read_function_call(self, fields: dict[str, Any]) -> None:
-        """The one call of OpenAI's older form, whose result has the role ``function`` and the function's name."""
-        call = fields.pop("function_call")
-        fields.setdefault("tool_calls", [{"function": call}])
 
     def _calls(self, where: str, calls: object) -> list[dict[str, Any]]:
         if not isinstance(calls, Sequence) or isinstance(calls, str):
@@ -189,10 +184,8 @@ def fitted(conversation: Conversation, reads: TemplateCapabilities, style: ToolF
 def _with_systems(messages: Sequence[Message], reads: TemplateCapabilities) -> list[Message]:
     """System messages where the template reads them: at the front, each for itself or as one, or told to the user."""
     front = next((n for n, message in enumerate(messages) if message["role"] not in SYSTEM_ROLES), len(messages))
-    systems = [_known_system(message, reads) for message in messages[:front]]
-    later = [
-        {**message, "role": "system"} if message["role"] == "developer" else message for message in messages[front:]
-    ]
+    as_system = [{**one, "role": "system"} if one["role"] == "developer" else one for one in messages]
+    systems, later = [*(messages if reads.developer else as_system)[:front]], as_system[front:]
     alone = not later and not reads.system_alone
     hidden = messages[-1]["role"] == "tool" and not reads.system_before_results
     if not reads.system or alone or hidden:
@@ -218,11 +211,6 @@ def _results_after_calls(messages: Sequence[Message]) -> list[Message]:
             called = bool(_calls_of(message))
         moved.append(message)
     return [*moved, *waiting]
-
-
-def _known_system(message: Message, reads: TemplateCapabilities) -> Message:
-    known = message["role"] != "developer" or reads.developer
-    return message if known else {**message, "role": "system"}
 
 
 def _told_to_user(messages: Sequence[Message]) -> list[Message]:

@@ -100,7 +100,9 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def __init__(self, clock: Clock) -> None:
         def strftime_now(format: str) -> str:  # noqa: A002 (transformers' name)
-            return _formatted(clock(), format)
+            if len(format) > 200 or re.search(r"\d{3}", format):
+                raise LimitReached("formats a date of more than 200 characters")
+            return clock().strftime(format)
 
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols], optimized=False
@@ -253,12 +255,6 @@ def _listed(value: object) -> list[Any]:
 
 def _refuse(message: object) -> None:
     raise _Refusal(str(message))
-
-
-def _formatted(now: datetime, pattern: str) -> str:
-    if len(pattern) > 200 or re.search(r"\d{3}", pattern):
-        raise LimitReached("formats a date of more than 200 characters")
-    return now.strftime(pattern)
 
 
 def _sentence(error: Exception) -> str:

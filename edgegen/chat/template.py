@@ -33,7 +33,7 @@ from edgegen.chat.thinking import SWITCHES, ThinkingSwitch, probe_messages, with
 from edgegen.chat.tool_formats import HERMES, ToolFormat, tool_format
 from edgegen.chat.tool_prompt import described
 from edgegen.chat.tools import Tools
-from edgegen.errors import ChatTemplateError, ConversationError, did_you_mean, one_or_list
+from edgegen.errors import ChatTemplateError, ConversationError, did_you_mean, one_or_list, refuse_any
 from edgegen.system import read_regular_text
 
 if TYPE_CHECKING:  # templates are described where no text is tokenized
@@ -405,8 +405,7 @@ class _Program:
             for n, role in enumerate(message["role"] for message in conversation.messages)
             if role not in ROLES and role not in self._template.constants and (near := did_you_mean(role, ROLES))
         ]
-        if problems:
-            raise ConversationError(one_or_list(problems))
+        refuse_any(problems, ConversationError)
         return canonical(conversation, self._template.constants | self._template.attributes)
 
     def check_shown(self, conversation: Conversation, text: str) -> None:

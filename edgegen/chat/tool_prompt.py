@@ -34,18 +34,14 @@ def described(conversation: Conversation, tools: Tools) -> Sequence[Message]:
 def as_text(message: Message, style: ToolFormat, *, results: bool = True) -> Message:
     """A canonical message with its calls as text of that format, and a result, if ``results`` says so, as a user's."""
     if message["role"] == "tool":
-        return {"role": "user", "content": result_text(text_of(message.get("content")))} if results else message
+        result = text_of(message.get("content"))
+        return {"role": "user", "content": f"<tool_response>\n{result}\n</tool_response>"} if results else message
     calls = message.get("tool_calls")
     if not calls:
         return message
     kept = {key: value for key, value in message.items() if key != "tool_calls"}
     said = filter(None, [text_of(message.get("content")), call_text(calls, style)])
     return {**kept, "content": "\n".join(said)}
-
-
-def result_text(result: str) -> str:
-    """Return a tool's result as text, for a template that knows no such role."""
-    return f"<tool_response>\n{result}\n</tool_response>"
 
 
 def call_text(calls: Sequence[Mapping[str, Any]], style: ToolFormat) -> str:

@@ -114,8 +114,8 @@ class CallStream:
                 break
             yield
         text = "".join(sent)
-        try:
-            arguments: Any = json.loads(text, parse_int=_integer)
+        try:  # Python reads integers of 4300 digits at most
+            arguments: Any = json.loads(text, parse_int=lambda digits: (int if len(digits) < 4000 else float)(digits))
         except (ValueError, RecursionError):  # deeper than Python reads: it has been streamed, and is no call
             arguments = None
         if isinstance(arguments, dict):
@@ -179,11 +179,6 @@ def begins_with_name(text: str, style: ToolFormat, tools: Tools) -> bool | None:
         return begun[1] in tools.parameters
     compact = "".join(text.split())
     return None if any(f'{{"{style.name_key}":"{name}"'.startswith(compact) for name in tools.parameters) else False
-
-
-def _integer(digits: str) -> int | float:
-    """Python reads integers of 4300 digits at most."""
-    return int(digits) if len(digits) < 4000 else float(digits)
 
 
 @lru_cache

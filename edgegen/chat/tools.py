@@ -12,7 +12,7 @@ from functools import cached_property
 from reprlib import repr as shortened
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from edgegen.errors import ConversationError, did_you_mean, one_or_list
+from edgegen.errors import ConversationError, did_you_mean, one_or_list, sentence_or_list
 
 ToolChoice = str | Mapping[str, Any]
 """``auto``, ``none``, ``required``, or ``{"type": "function", "function": {"name": …}}``."""
@@ -145,7 +145,7 @@ class Tools:
         names = [definition["function"]["name"] for definition in definitions]
         problems += [f"tools has {name!r} twice" for name in sorted({name for name in names if names.count(name) > 1})]
         if problems:
-            raise ConversationError(one_or_list(problems) + ("." if len(problems) == 1 else ""))
+            raise ConversationError(sentence_or_list(problems))
         named = _chosen_name(choice, names)
         if choice == "none" or (not definitions and choice == "auto"):
             return None

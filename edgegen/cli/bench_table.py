@@ -1,9 +1,9 @@
 """Table of benchmark results: a line for each figure, a column for each model."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from edgegen.benchmark import Benchmark, DecodeSpeed, Spread
+from edgegen.benchmark import Benchmark, Spread
 from edgegen.cli.printable import aligned
 
 Item = TypeVar("Item")
@@ -39,20 +39,12 @@ def bench_table(results: Sequence[Benchmark]) -> str:
         *lines("read per token at {}, MB", lambda one: one.decode, lambda speed: _figure(speed.bytes_per_token / 1e6)),
         line("memory bandwidth, GB/s", lambda one: _spelled(one.bandwidth, 1e-9)),
         *lines("share of it at {}, %", lambda one: one.decode, lambda speed: _spelled(speed.bandwidth_share, 100)),
-        line("overhead per step, µs", lambda one: _spelled(_first(one.decode).overhead_seconds, 1e6)),
+        line("overhead per step, µs", lambda one: _spelled(one.decode[min(one.decode)].overhead_seconds, 1e6)),
         line("CPU after a step, ms", lambda one: _spelled(one.spin_seconds, 1e3)),
         line("CPU when idle, %", lambda one: _spelled(one.idle_cpu, 100)),
     ]
-    return "\n".join([*aligned(rows), *_left_out(results)])
-
-
-def _first(table: Mapping[int, DecodeSpeed]) -> DecodeSpeed:
-    """At the shortest context."""
-    return table[min(table)]
-
-
-def _left_out(found: Iterable[Benchmark]) -> list[str]:
-    return [f"{one.model} has no room for {', '.join(one.left_out)}." for one in found if one.left_out]
+    left_out = (f"{one.model} has no room for {', '.join(one.left_out)}." for one in results if one.left_out)
+    return "\n".join([*aligned(rows), *left_out])
 
 
 def _spelled(spread: Spread | None, unit: float = 1.0) -> str:

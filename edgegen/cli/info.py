@@ -43,37 +43,39 @@ def command(bundle: str, context: int | None, kv: KVDtype | None, batch: int, as
     if as_json:
         click.echo(json.dumps(facts, ensure_ascii=False))
         return
-    memory, source = facts["memory"], facts["source"]
-    adapter = {"adapter": _origin(source["adapter"])} if source["adapter"] else {}
-    rows = {
+    memory, source, tuned, head = facts["memory"], facts["source"], facts["tuned"], facts["mtp"]
+    rows: dict[str, str | None] = {
         "name": facts["name"],
         "path": facts["path"],
         "sha256": facts["sha256"],
         "source": _origin(source),
-        **adapter,
-        **({"base": _base(facts["base"])} if facts["base"] else {}),
+        "adapter": source["adapter"] and _origin(source["adapter"]),
+        "base": facts["base"] and _base(facts["base"]),
         "model": f"{facts['family']}, {facts['parameters'] / 1e6:.1f}M parameters, {facts['num_layers']} layers, "
         f"vocabulary {facts['vocab_size']}",
-        **({"note": facts["note"]} if facts["note"] else {}),
+        "note": facts["note"],
         "quantization": facts["quantization"],
         "on disk": _megabytes(facts["disk_bytes"]),
         "context": f"{facts['max_context']} tokens",
         "template": _template(facts["chat_template"]),
         "kernels": facts["kernels"],
-        **({"tuned": _tuned(facts["tuned"])} if facts["tuned"] else {}),
+        "tuned": tuned
+        and f"{tuned['threads']} threads, prefill chunks of {tuned['prefill_chunk']}, {tuned['kv']} KV cache",
         "memory": f"{_megabytes(memory['weights_bytes'])} weights{_tables(memory)} + "
-        f"{_megabytes(memory['kv_bytes'])} {_kept(memory)} at {_times(batch)}{memory['context']} tokens "
+        f"{_megabytes(memory['kv_bytes'])} {'KV cache' if memory['kv_bytes_per_token'] else 'states'} at "
+        f"{f'{batch} × ' if batch > 1 else ''}{memory['context']} tokens "
         f"({_per_token(memory)})",
         "process": f"about {_megabytes(memory['process_bytes'])}: {memory['parts']}",
         "variants": ", ".join(map(_variant, facts["variants"])),
-        **({"KV caches": ", ".join(map(_kv_cache, facts["kv_caches"]))} if facts["kv_caches"] else {}),
-        **({"speculation": _head(facts["mtp"])} if facts["mtp"] else {}),
+        "KV caches": ", ".join(map(_kv_cache, facts["kv_caches"])),
+        "speculation": head and f"multi-token prediction head ({head['kv_bytes_per_token'] / 1024:.1f} KiB per token)",
         "parity": f"top-1 agreement {parity.preferred.top1_agreement:.1%} with the checkpoint, on "
         f"{parity.tokens} tokens of {parity.text}:",
     }
     width = max(map(len, rows))
     for key, value in rows.items():
-        click.echo(f"{key:>{width}}  {printable(value)}")
+        if value:
+            click.echo(f"{key:>{width}}  {printable(value)}")
     click.echo(indent(printable_lines(parity_table(parity)), " " * (width + 2)))
 
 
@@ -186,15 +188,6 @@ def _template(described: Mapping[str, Any] | None) -> str:
     return "takes " + (", ".join(name for name, there in takes.items() if there) or "users and assistants only")
 
 
-def _times(batch: int) -> str:
-    return f"{batch} × " if batch > 1 else ""
-
-
-def _tuned(tuned: Mapping[str, Any]) -> str:
-    """Describe in a few words what ``edgegen tune`` has found."""
-    return f"{tuned['threads']} threads, prefill chunks of {tuned['prefill_chunk']}, {tuned['kv']} KV cache"
-
-
 def _tables(memory: Mapping[str, Any]) -> str:
     """How many of the weights stay in the file, where they are many."""
     many = memory["table_bytes"] > memory["weights_bytes"] // 10
@@ -209,11 +202,6 @@ def _per_token(memory: Mapping[str, Any]) -> str:
         return f"nothing per token{_per_row(memory)}"
     windows = f", {later / 1024:.1f} with full windows" if later < first else ""
     return f"{first / 1024:.1f} KiB per token{windows}{_per_row(memory)}"
-
-
-def _kept(facts: Mapping[str, Any]) -> str:
-    """Describe what is kept of a sequence."""
-    return "KV cache" if facts["kv_bytes_per_token"] else "states"
 
 
 def _pooling(bundle: Bundle) -> str | None:
@@ -244,11 +232,6 @@ def _kv_cache(facts: Mapping[str, Any]) -> str:
     """A type of KV cache that the bundle can run with, in a few words."""
     cost = "not measured" if facts["mean_kl"] is None else f"mean KL {facts['mean_kl']:.2g} nats"
     return f"{facts['kv']} ({facts['bytes_per_token'] / 1024:.1f} KiB per token, {cost})"
-
-
-def _head(facts: Mapping[str, Any]) -> str:
-    """The multi-token prediction head, in a few words."""
-    return f"multi-token prediction head ({facts['kv_bytes_per_token'] / 1024:.1f} KiB per token)"
 
 
 def _origin(source: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from edgegen.generation.result_json import finite_or_null, logprob_record
 from edgegen.options.engine import EngineOptions
 
 if TYPE_CHECKING:
-    from edgegen.llm import LLM
     from edgegen.scoring.scores import Perplexity, Score
 
 _INPUT = in_group("Prompt")
@@ -76,7 +75,8 @@ def command(
 
     llm = LLM.load(model, options=options)
     if file is not None:
-        perplexity = _measure(llm, text, window, stride)
+        with progress_bar() as show:
+            perplexity = llm.perplexity(text, window=window, stride=stride, on_progress=show)
         click.echo(json.dumps(perplexity_record(perplexity)) if as_json else _facts(perplexity))
         return
     scores = llm.score(text, [*continuation], top_logprobs=top_logprobs or 0)
@@ -121,11 +121,6 @@ def _context(argument: str) -> str:
         return argument
     # A shell's pipe ends in a newline that is not part of the context.
     return read_text("-", "context").removesuffix("\n").removesuffix("\r")
-
-
-def _measure(llm: "LLM", text: str, window: int | None, stride: int | None) -> "Perplexity":
-    with progress_bar() as show:
-        return llm.perplexity(text, window=window, stride=stride, on_progress=show)
 
 
 def perplexity_record(perplexity: "Perplexity") -> dict[str, Any]:

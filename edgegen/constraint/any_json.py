@@ -39,9 +39,7 @@ class AnyJson:
     whitespace_pattern: str | None = None
 
     def __post_init__(self) -> None:
-        check_whitespace(self.whitespace)
-        if self.whitespace_pattern is not None:
-            read_whitespace_pattern(self.whitespace_pattern)
+        check_whitespace(self.whitespace, self.whitespace_pattern)
 
     def source(self) -> str:
         pattern = self.whitespace_pattern

@@ -186,7 +186,7 @@ class _Closer:
         else:
             for keyword, listed in seal.items():
                 given: Any = node.get(keyword, {})
-                node[keyword] = listed if keyword == "additionalProperties" else {**given, **_missing(listed, given)}
+                node[keyword] = listed if keyword == "additionalProperties" else {**given, **listed, **given}
 
     def _stay_open(self, node: Schema) -> None:
         """Let references lead to definitions that are not closed; something else closes this object."""
@@ -279,10 +279,6 @@ class _Closer:
 def _listed(said: _Said) -> _Said:
     """Of a branch, what may stand beside other branches too."""
     return _Said(said.names | said.required, {}, said.patterns, said.lists, said.open)
-
-
-def _missing(listed: Schema, given: Schema) -> Schema:
-    return {name: value for name, value in listed.items() if name not in given}
 
 
 def _schemas_in(values: list[object]) -> list[Schema]:

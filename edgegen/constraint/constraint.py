@@ -64,12 +64,14 @@ class Constraint(Protocol):
         ...
 
 
-def check_whitespace(whitespace: Whitespace) -> None:
-    """Check the name of a way of spacing JSON.
+def check_whitespace(whitespace: Whitespace, pattern: str | None) -> None:
+    """Check the name of a way of spacing JSON, and the pattern that may take its place.
 
     Raises:
-        ConstraintError: there is no such way of spacing.
+        ConstraintError: there is no such way of spacing, or the pattern may match what is no space.
     """
+    if pattern is not None:
+        read_whitespace_pattern(pattern)
     known = get_args(Whitespace)
     if whitespace not in known:
         raise ConstraintError(

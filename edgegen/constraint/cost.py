@@ -236,18 +236,13 @@ def _quantified(token: re.Match[str], expression: _Expression) -> bool:
         case "maybe":
             expression.repeat(0)
         case "count" | "least" | "tilde":
-            tilde = token.groupdict().get("tilde")
-            expression.repeat(_number(tilde or token["least"]))
+            digits = token.groupdict().get("tilde") or token["least"] or "0"
+            expression.repeat(min(int(digits[:12]), MOST_FORCED + 1))  # as many as count
         case "more":
             pass
         case _:
             return False
     return True
-
-
-def _number(digits: str | None) -> int:
-    """A number of repetitions; as many as count, where it has more digits."""
-    return min(int((digits or "0")[:12]), MOST_FORCED + 1)
 
 
 def _regex_length(pattern: str, counts: _Counts) -> Length:

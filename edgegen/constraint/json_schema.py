@@ -59,9 +59,7 @@ class JsonSchema:
     whitespace_pattern: str | None = None
 
     def __post_init__(self) -> None:
-        check_whitespace(self.whitespace)
-        if self.whitespace_pattern is not None:
-            read_whitespace_pattern(self.whitespace_pattern)
+        check_whitespace(self.whitespace, self.whitespace_pattern)
 
     @classmethod
     def of(cls, schema: object, whitespace: Whitespace = "compact", *, additional_properties: bool = False) -> Self:

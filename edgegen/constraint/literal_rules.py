@@ -68,11 +68,7 @@ class LiteralRules:
         self._entry = f'{key} ":" SPACE? any'
         rules.append(f"any: string | {_json({'type': 'number'})} | {words} | any_list | any_object")
         rules.append('any_list: "[" (any ("," SPACE? any)*)? "]"')
-        rules.append(f"any_object: {self._any_object}")
-
-    @property
-    def _any_object(self) -> str:
-        return f'"{{" ({self._entry} ("," SPACE? {self._entry})*)? "}}"'
+        rules.append(f'any_object: "{{" ({self._entry} ("," SPACE? {self._entry})*)? "}}"')
 
     def arguments(self, rule: str, tool: str, schema: Mapping[str, Any]) -> str:
         """The arguments of a tool, in the schema's order; where the format sorts them, in that.

@@ -10,7 +10,7 @@ from edgegen.constraint.constraint import Constraint, Whitespace
 from edgegen.constraint.grammar import Grammar
 from edgegen.constraint.json_schema import JsonSchema
 from edgegen.constraint.regex import Regex
-from edgegen.errors import ConstraintError, did_you_mean, one_or_list
+from edgegen.errors import ConstraintError, did_you_mean, refuse_any
 
 _TYPES = ("text", "json_object", "json_schema", "regex", "grammar")
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -57,8 +57,7 @@ def read_response_format(value: object, whitespace: Whitespace = "compact") -> C
         raise ConstraintError(_unknown_type(kind))
     problems = list[str]()
     content = _content(asked, kind, problems)
-    if problems:
-        raise ConstraintError(one_or_list(problems))
+    refuse_any(problems, ConstraintError)
     match kind:
         case "text":
             return None

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from edgegen.constraint.pattern import control_character, ecma_pattern
 from edgegen.constraint.schema_levels import check_levels
-from edgegen.errors import ConstraintError, one_or_list
+from edgegen.errors import ConstraintError, refuse_any
 
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose values are schemas by name."""
@@ -48,8 +48,7 @@ def enforceable(schema: object) -> Schema:
     root.pop("x-guidance", None)  # llguidance takes its own options from there
     parts = list(_schemas(root, "#"))
     problems = [f"{problem} at {place}" for place, part in parts for problem in _problems(part)]
-    if problems:
-        raise ConstraintError(f"this JSON schema cannot be enforced: {one_or_list(problems)}")
+    refuse_any(problems, ConstraintError, "this JSON schema cannot be enforced: ")
     for _, part in parts:
         _simplify(part)
     plain = copy.deepcopy(root)

@@ -13,7 +13,7 @@ from edgegen.constraint.grammar import Grammar
 from edgegen.constraint.json_schema import JsonSchema
 from edgegen.constraint.regex import Regex
 from edgegen.constraint.response_format import unknown_keys
-from edgegen.errors import ConstraintError, one_or_list
+from edgegen.errors import ConstraintError, refuse_any
 
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")
 _PARAMETERS: Mapping[str, str] = {
@@ -64,8 +64,7 @@ def read_structured_output(params: Mapping[str, Any], whitespace: Whitespace = "
         problems.append(f"{names} each say what the text must be: keep one of them")
     pattern = _whitespace_pattern(params, inside, wishes, problems)
     problems += [problem for name, kind, value in wishes if (problem := _problem(name, kind, value))]
-    if problems:
-        raise ConstraintError(one_or_list(problems))
+    refuse_any(problems, ConstraintError)
     if inside.get("disable_any_whitespace"):
         whitespace = "compact"
     additional = inside.get("disable_additional_properties") is False

@@ -1,6 +1,5 @@
 """A model's vocabulary as llguidance wants it: the bytes of every token."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from edgegen.errors import ConstraintError
@@ -65,7 +64,8 @@ class ConstraintVocabulary:
             skipped = self._tokenizer.encode(before, add_special_tokens=False) if before else []
             ids = self._tokenizer.encode(before + wanted, add_special_tokens=False)
             rest = ids[len(skipped) :]
-            if ids[: len(skipped)] == skipped and self._spell(rest) == wanted.encode():
+            spelled = b"".join(self.tokens[token_id] for token_id in rest if token_id < self.size)
+            if ids[: len(skipped)] == skipped and spelled == wanted.encode():
                 return rest
         return self._longest_first(wanted.encode())
 
@@ -75,9 +75,6 @@ class ConstraintVocabulary:
             return text
         name = self._tokenizer.visible_token(token_id, skip_special_tokens=False)
         return _SPECIAL + (name.encode() if name else b"[%d]" % token_id)
-
-    def _spell(self, ids: Sequence[int]) -> bytes:
-        return b"".join(self.tokens[token_id] for token_id in ids if token_id < self.size)
 
     def _longest_first(self, text: bytes) -> list[int]:
         """Any ids that spell ``text``; those a normalizer would have written otherwise."""

@@ -80,7 +80,8 @@ class Engine:
         """
         begin = self._clock()
         self._executor.retire()
-        updates, step = self._expire(), self._scheduler.schedule()
+        updates = [one for group, late in self._scheduler.expire() for one in self._emit(group, late)]
+        step = self._scheduler.schedule()
         until = begin + self._max_pause if step.is_awaited and self._max_pause is not None else None
         for work in step.works:
             for group, output in self._run(work, until):
@@ -122,11 +123,6 @@ class Engine:
         """End every request with ``error``."""
         for group in self._scheduler.groups:
             self._emit(group, group.fail(error))
-
-    def _expire(self) -> list[Update]:
-        """End the sequences whose deadline has passed."""
-        late = self._scheduler.expire()
-        return [update for group, updates in late for update in self._emit(group, updates)]
 
     def _run(self, work: Work | Failure, until: float | None) -> Iterator[tuple[SequenceGroup, Output]]:
         """Run ``work``, if possible until then; its output for each request.

@@ -31,7 +31,7 @@ Record = Callable[[Logits, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceParams:
-    """How to compute, sample and end a sequence. Fixed when the request is added.
+    """How to compute, sample and end a sequence: unless told, greedily, up to its limit. Fixed when it is added.
 
     Attributes:
         prompt_length: how many ids the prompt has.
@@ -46,9 +46,9 @@ class SequenceParams:
 
     prompt_length: int
     max_new_tokens: int
-    pipeline: LogitsPipeline
-    sampler: Sampler
-    watch: Watch
+    pipeline: LogitsPipeline = field(default_factory=LogitsPipeline)
+    sampler: Sampler = field(default_factory=Sampler)
+    watch: Watch = lambda ids: None
     answer_start: int | None = None
     prefix: KVPrefix | None = None
     keep: bool = False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import Any, Generic, TypeVar, cast
 
-from edgegen.errors import UsageError, first_line, one_or_list
+from edgegen.errors import UsageError, first_line, refuse_any
 from edgegen.strict_json import json_object
 
 Item = TypeVar("Item")
@@ -66,8 +66,7 @@ class Records(Generic[Item]):
         Raises:
             UsageError: some are; all are told.
         """
-        if self.problems:
-            raise UsageError(one_or_list(self.problems))
+        refuse_any(self.problems, UsageError)
         return self.items
 
 

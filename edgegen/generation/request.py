@@ -96,6 +96,7 @@ class Request:
         tokens: any of them cancels it.
         seed: of the answers, if they are sampled.
         dropped_messages: how many of a chat's messages its prompt has not.
+        finished: whether nothing more is to come: all that was made has been noted, or something went wrong.
         on_success: called in the engine's thread when all answers have ended, before the result is given out.
     """
 
@@ -109,18 +110,13 @@ class Request:
         self._answers = tuple(answers)
         self._index = {answer.sequence: k for k, answer in enumerate(answers)}
         self._running = set(self._index.values())
-        self._ended = False
+        self.finished = False
         self.seed = seed
         group.emit = self._emit
 
-    @property
-    def finished(self) -> bool:
-        """Whether nothing more is to come: all that was made has been noted, or something went wrong."""
-        return self._ended
-
     def end(self, error: BaseException | None = None) -> None:
         """Nothing more is to come."""
-        self._ended = True
+        self.finished = True
         for token in self.tokens:
             token.detach(self)
         self.mail.put(error)
@@ -177,7 +173,7 @@ class Request:
             self.end(sequence.error)
 
     def _note(self, chunk: GenerationChunk) -> None:
-        if self._ended:  # cancelled while this was made: a result that has been read stays as it is
+        if self.finished:  # cancelled while this was made: a result that has been read stays as it is
             return
         self._answers[chunk.index].chunks.append(chunk)
         if self.streamed:

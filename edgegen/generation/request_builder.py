@@ -304,7 +304,8 @@ class RequestBuilder:
         if plan.negative:
             from edgegen.engine.guidance_group import GuidanceGroup
 
-            unconditional = _sharing([_unconditional(plan) for _ in answers])
+            params = SequenceParams(len(plan.negative), plan.max_new_tokens)
+            unconditional = _sharing([Sequence(list(plan.negative), params) for _ in answers])
             return Request(GuidanceGroup(sequences, unconditional), answers, plan.seed)
         return Request(SequenceGroup(sequences), answers, plan.seed)
 
@@ -471,18 +472,6 @@ def _catch_up(session: Session, answer: Ids[int], watch: Watch, pipeline: Logits
     pipeline.resume(session.sampler_state)
 
 
-def _unconditional(plan: _Plan) -> Sequence:
-    """The unconditional sequence of guidance: the negative prompt, followed by the ids of the answer."""
-    params = SequenceParams(
-        prompt_length=len(plan.negative),
-        max_new_tokens=plan.max_new_tokens,
-        pipeline=LogitsPipeline(),
-        sampler=Sampler(seed=0, do_sample=False),
-        watch=lambda ids: None,
-    )
-    return Sequence(list(plan.negative), params)
-
-
 def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
     if constraint is None:
         return watcher.watch
@@ -493,11 +482,7 @@ def _watch(watcher: TextWatcher, constraint: RowConstraint | None) -> Watch:
 
 def _unless_repeated(watch: Watch, parser: ReplyParser) -> Watch:
     """``watch``, and the end of an answer that has begun to repeat its calls."""
-
-    def watch_calls(new_ids: Ids[int]) -> StopMatch | None:
-        return watch(new_ids) or (StopMatch("stop", None, "grammar") if parser.has_repeated else None)
-
-    return watch_calls
+    return lambda new_ids: watch(new_ids) or (StopMatch("stop", None, "grammar") if parser.has_repeated else None)
 
 
 def _sharing(sequences: list[Sequence]) -> list[Sequence]:

@@ -21,7 +21,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import SessionError, first_line, one_or_list
+from edgegen.errors import SessionError, first_line, refuse_any
 from edgegen.model.kv_snapshot import KVPrefix, KVSnapshot
 from edgegen.strict_json import decode
 from edgegen.system import open_regular, retry_in_use, sync_folder
@@ -235,8 +235,7 @@ def _record(text: str, ids: NDArray[Any]) -> _Record:
             problems.append("seed: 0 or more expected")
         if not all(type(value) in (int, float) and math.isfinite(value) for value in record.state.values()):
             problems.append("state: finite numbers expected")
-    if problems:
-        raise ValueError(one_or_list(problems))
+    refuse_any(problems, ValueError)
     return record
 
 

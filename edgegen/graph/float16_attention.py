@@ -6,14 +6,14 @@ are larger than float16 can hold, and matrices are read in 8 or 4 bits either wa
 
 from collections.abc import Iterator, Mapping
 
-from edgegen.graph.protobuf import edited, field, fields, integer_field, values
+from edgegen.graph.node import integer_attribute, trimmed
+from edgegen.graph.protobuf import edited, field, fields, integer_field, retyped, tensor_value, values
 
 _GRAPH, _FUNCTION, _NODE_OF_FUNCTION = 7, 25, 7
 _NODE, _INPUT_VALUE, _OUTPUT_VALUE = 1, 11, 12
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
-_VALUE_NAME, _VALUE_TYPE, _TENSOR_TYPE, _ELEMENT_TYPE = 1, 2, 1, 1
+_VALUE_NAME = 1
 _FLOAT, _HALF = 1, 10
-_INTEGER = 2
 
 _QUERY, _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _COS, _SIN, _BIAS, _SINK = 0, 1, 2, 3, 4, 7, 8, 10, 11
 """Inputs of ``GroupQueryAttention``."""
@@ -49,17 +49,13 @@ def with_float16_attention(graph: bytes) -> bytes:
     """
     body = next(values(graph, _GRAPH))
     cached = {name for message in values(body, _NODE) for name in _cached(message)}
-
-    def value(message: bytes) -> bytes:
-        return _as_half(message) if next(values(message, _VALUE_NAME)) in cached else message
-
     halves = dict[bytes, bytes]()
     parts = list[bytes]()
     for number, payload, whole in fields(body):
         if number == _NODE:
             parts += [field(_NODE, node) for node in _nodes(payload, halves)]
-        elif number in (_INPUT_VALUE, _OUTPUT_VALUE):
-            parts.append(field(number, value(payload)))
+        elif number in (_INPUT_VALUE, _OUTPUT_VALUE) and next(values(payload, _VALUE_NAME)) in cached:
+            parts.append(field(number, retyped(payload, _HALF)))
         else:
             parts.append(whole)
     return edited(graph, _GRAPH, lambda _: b"".join(parts))
@@ -88,10 +84,7 @@ def _nodes(node: bytes, halves: dict[bytes, bytes]) -> Iterator[bytes]:
     elif kind == b"MatMulNBits" and len(inputs) > _MATMUL_BIAS:
         # Some versions of the operator have no bias, and those that have one are slower with it.
         product = outputs[0] + b".product"
-        kept = inputs[:_MATMUL_BIAS]
-        while not kept[-1]:
-            kept.pop()
-        yield _changed(node, {_INPUT: kept, _OUTPUT: [product]})
+        yield _changed(node, {_INPUT: trimmed(inputs[:_MATMUL_BIAS]), _OUTPUT: [product]})
         yield _node(b"Add", [product, inputs[_MATMUL_BIAS]], outputs)
     else:
         yield node
@@ -104,8 +97,7 @@ def _changed(node: bytes, names: Mapping[int, list[bytes]]) -> bytes:
 
 
 def _cast(source: bytes, target: bytes, dtype: int) -> bytes:
-    to = field(1, b"to") + integer_field(3, dtype) + integer_field(20, _INTEGER)
-    return _node(b"Cast", [source], [target]) + field(_ATTRIBUTE, to)
+    return _node(b"Cast", [source], [target]) + field(_ATTRIBUTE, integer_attribute(b"to", dtype))
 
 
 def _node(op_type: bytes, inputs: list[bytes], outputs: list[bytes]) -> bytes:
@@ -113,27 +105,16 @@ def _node(op_type: bytes, inputs: list[bytes], outputs: list[bytes]) -> bytes:
     return b"".join([*names, field(_NAME, outputs[0] + b"/" + op_type), field(_OP_TYPE, op_type)])
 
 
-def _as_half(value: bytes) -> bytes:
-    """A graph's input or output, as float16."""
-
-    def tensor(message: bytes) -> bytes:
-        rest = [whole for number, _, whole in fields(message) if number != _ELEMENT_TYPE]
-        return b"".join([integer_field(_ELEMENT_TYPE, _HALF), *rest])
-
-    return edited(value, _VALUE_TYPE, lambda kind: edited(kind, _TENSOR_TYPE, tensor))
-
-
 def copying_graph(op_type: bytes, inputs: int, axis: int | None = None) -> bytes:
     """A graph of one operator over float16 tensors of four axes: ``x0``, … → ``y``."""
 
     def described(name: bytes) -> bytes:
-        sizes = b"".join(field(1, field(2, name + str(n).encode())) for n in range(4))
-        return field(1, name) + field(2, field(1, integer_field(1, _HALF) + field(2, sizes)))
+        return tensor_value(name, _HALF, [name + str(n).encode() for n in range(4)])
 
     names = [f"x{n}".encode() for n in range(inputs)]
     node = _node(op_type, names, [b"y"])
     if axis is not None:
-        node += field(_ATTRIBUTE, field(1, b"axis") + integer_field(3, axis) + integer_field(20, _INTEGER))
+        node += field(_ATTRIBUTE, integer_attribute(b"axis", axis))
     graph = field(_NODE, node) + field(2, b"copy")
     graph += b"".join(field(_INPUT_VALUE, described(name)) for name in names) + field(_OUTPUT_VALUE, described(b"y"))
     return integer_field(1, 10) + field(_GRAPH, graph) + field(8, field(1, b"") + integer_field(2, 21))

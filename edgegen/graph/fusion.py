@@ -104,7 +104,8 @@ class _Finder:
                 fused.total = [*node.outputs, b""][1]
             elif kind == _ATTENTION:
                 fused.attention = node.op_type
-            if kind != _ACTIVATION and self._comes_first(place, fused.total):
+            # Fused layers that end here must stand before all others that read their sum.
+            if kind != _ACTIVATION and all(reader > place for reader in self._readers.get(fused.total, [])):
                 whole = replace(fused, places=[*fused.places])
             value = node.outputs[0]
             place = self._only_reader(value)
@@ -134,10 +135,6 @@ class _Finder:
         """The node that alone reads a value; None if there are others, or the graph's caller gets it."""
         readers = self._readers.get(value, [])
         return readers[0] if len(readers) == 1 and value not in self._results else None
-
-    def _comes_first(self, place: int, value: bytes) -> bool:
-        """Whether fused layers that end at ``place`` stand before all that read ``value`` and are not part of it."""
-        return all(reader > place for reader in self._readers.get(value, []))
 
 
 def _is_step(node: GraphNode) -> bool:

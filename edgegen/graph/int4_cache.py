@@ -4,7 +4,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgegen.graph.node import GraphNode
-from edgegen.graph.protobuf import edited, field, fields, float_field, float_tensor, integer, integer_field, values
+from edgegen.graph.protobuf import (
+    edited,
+    field,
+    fields,
+    float_field,
+    float_tensor,
+    integer_field,
+    integer_value,
+    retyped,
+    values,
+)
 
 if TYPE_CHECKING:  # help and lists do without
     import numpy as np
@@ -16,7 +26,7 @@ KeyMeans = Mapping[str, "NDArray[np.float32]"]
 _GRAPH = 7
 _NODE, _INITIALIZER, _INPUT_VALUE, _OUTPUT_VALUE = 1, 5, 11, 12
 _INPUT, _OUTPUT, _OP_TYPE = 1, 2, 4
-_VALUE_NAME, _VALUE_TYPE, _TENSOR_TYPE, _ELEMENT_TYPE, _SHAPE, _DIMENSION, _SIZE = 1, 2, 1, 1, 2, 1, 1
+_VALUE_NAME, _DIMENSION, _SIZE = 1, 1, 1
 _UINT8 = 2
 _PAST_KEY, _PAST_VALUE, _SINK, _MEANS = 3, 4, 11, 12
 _LEVELS = 4
@@ -47,7 +57,7 @@ def with_int4_cache(graph: bytes, means: KeyMeans) -> bytes:
         if number == _NODE and (node := _attention(payload)):
             return field(_NODE, _over_int4(node, node.inputs[_PAST_KEY] in taken))
         if number in (_INPUT_VALUE, _OUTPUT_VALUE) and next(values(payload, _VALUE_NAME)) in cached:
-            return field(number, _in_bytes(payload))
+            return field(number, retyped(payload, _UINT8, _in_bytes))
         return whole
 
     added = [field(_INITIALIZER, float_tensor(_mean_of(name).decode(), mean)) for name, mean in taken.items()]
@@ -84,28 +94,12 @@ def _mean_of(past: bytes) -> bytes:
     return past + b".mean"
 
 
-def _in_bytes(value: bytes) -> bytes:
-    """A graph's input or output, a vector of which becomes bytes: two codes each, and the levels."""
-
-    def shape(message: bytes) -> bytes:
-        *others, last = values(message, _DIMENSION)
-        return b"".join(field(_DIMENSION, one) for one in (*others, _row(last)))
-
-    def tensor(message: bytes) -> bytes:
-        rest = [
-            field(_SHAPE, shape(payload)) if number == _SHAPE else whole
-            for number, payload, whole in fields(message)
-            if number != _ELEMENT_TYPE
-        ]
-        return b"".join([integer_field(_ELEMENT_TYPE, _UINT8), *rest])
-
-    return edited(value, _VALUE_TYPE, lambda kind: edited(kind, _TENSOR_TYPE, tensor))
-
-
-def _row(dimension: bytes) -> bytes:
-    """The last axis; one of a name stays."""
-    sizes = [integer(whole) for number, _, whole in fields(dimension) if number == _SIZE]
-    return integer_field(_SIZE, int4_row(sizes[0])) if sizes else dimension
+def _in_bytes(shape: bytes) -> bytes:
+    """The shape of a KV cache, a vector of which becomes bytes: two codes each, and the levels."""
+    *others, last = values(shape, _DIMENSION)
+    size = integer_value(last, _SIZE)
+    row = last if size is None else integer_field(_SIZE, int4_row(size))  # an axis of a name stays
+    return b"".join(field(_DIMENSION, one) for one in (*others, row))
 
 
 def int4_row(head_dim: int) -> int:

@@ -165,7 +165,7 @@ def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> tuple[
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     rewritten, added = with_pending_tokens(rewritten, states, shapes, results)
     rewritten = _without_unused_casts(rewritten, results)
-    unused = _unused(rewritten, rewriter.shared)
+    unused = rewriter.shared.keys() - {name for node in rewritten if node for name in node.inputs}
 
     names = iter(tensors)
     kept = [part for part in parts if part[0] != _INITIALIZER or next(names) not in unused]
@@ -356,13 +356,6 @@ def _without_unused_casts(nodes: Sequence[GraphNode | None], results: Iterable[b
     """Nodes without casts that nothing reads any more: ONNX Runtime would compute them when it opens the graph."""
     used = {name for node in nodes if node for name in node.inputs}.union(results)
     return [None if node and node.op_type == b"Cast" and node.outputs[0] not in used else node for node in nodes]
-
-
-def _unused(nodes: Iterable[GraphNode | None], names: Collection[bytes]) -> frozenset[bytes]:
-    """Return the initializers of ``names`` that no node reads any more."""
-    if not names:
-        return frozenset()
-    return frozenset(names) - {name for node in nodes if node for name in node.inputs}
 
 
 def _attention(node: GraphNode, initializers: Collection[bytes]) -> GraphNode:

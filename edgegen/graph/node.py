@@ -68,7 +68,7 @@ class GraphNode:
         self, op_type: bytes, inputs: Sequence[bytes], outputs: Sequence[bytes], attributes: Mapping[bytes, bytes]
     ) -> Self:
         """One of edgegen's operators in the place, and with the name, of this node."""
-        inputs, outputs = _trimmed(inputs), _trimmed(outputs)
+        inputs, outputs = trimmed(inputs), trimmed(outputs)
         parts = [field(_INPUT, name) for name in inputs] + [field(_OUTPUT, name) for name in outputs]
         if self.name:
             parts.append(field(_NAME, self.name))
@@ -103,7 +103,7 @@ def _name_and_rest(attribute: bytes) -> tuple[bytes, bytes]:
     return next(values(attribute, _ATTRIBUTE_NAME)), others
 
 
-def _trimmed(names: Sequence[bytes]) -> list[bytes]:
+def trimmed(names: Sequence[bytes]) -> list[bytes]:
     """``names`` without those at the end that are left out."""
     kept = list(names)
     while not kept[-1]:

@@ -4,10 +4,10 @@ Operators with a fixed state leave them out of it. So a state that every token o
 them, by saying how many count: in the next run these become part of it first, in the same order of operations.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from edgegen.graph.node import GraphNode
-from edgegen.graph.protobuf import field, integer_field
+from edgegen.graph.protobuf import field, tensor_value
 
 Shapes = Mapping[bytes, tuple[int, ...]]
 """Of initializers, by name."""
@@ -25,8 +25,6 @@ _RATE = 5
 _PRESENT = {b"CausalConv": 1, b"GatedDeltaRule": 1, b"SelectiveScan": 0}
 
 _INPUT, _OUTPUT = 11, 12
-_VALUE_NAME, _VALUE_TYPE = 1, 2
-_TENSOR_TYPE, _ELEMENT_TYPE, _SHAPE, _DIMENSION, _SIZE, _SIZE_NAME = 1, 1, 2, 1, 1, 2
 _FLOAT, _INT32 = 1, 6
 
 
@@ -72,10 +70,10 @@ def with_pending_tokens(
         inputs = [*node.inputs, *[b""] * (_PLACES[node.op_type] - len(node.inputs)), taken, SPANS.encode()]
         replaced[node] = node.replaced(node.op_type, inputs, [*node.outputs, left], node.attributes)
         sizes = (b"batch", MOST_PENDING, width)
-        values += [field(_INPUT, _value(taken, _FLOAT, sizes)), field(_OUTPUT, _value(left, _FLOAT, sizes))]
+        values += [field(_INPUT, tensor_value(taken, _FLOAT, sizes)), field(_OUTPUT, tensor_value(left, _FLOAT, sizes))]
     if not replaced or len(replaced) < len(states):
         return list(nodes), b""
-    values.append(field(_INPUT, _value(SPANS.encode(), _INT32, (b"batch", 2))))
+    values.append(field(_INPUT, tensor_value(SPANS.encode(), _INT32, (b"batch", 2))))
     return [replaced.get(node, node) if node else None for node in nodes], b"".join(values)
 
 
@@ -95,15 +93,3 @@ def _width(node: GraphNode, shapes: Shapes) -> int:
         node.integer(name, 0) or 0 for name in (b"channels", b"q_heads", b"heads", b"keys", b"values")
     )
     return channels or q_heads * keys + heads * (values + keys + 1)
-
-
-def _value(name: bytes, element_type: int, sizes: Sequence[bytes | int]) -> bytes:
-    """A ``ValueInfoProto`` of a tensor."""
-    dimensions = b"".join(field(_DIMENSION, one) for one in _dimensions(sizes))
-    tensor = integer_field(_ELEMENT_TYPE, element_type) + field(_SHAPE, dimensions)
-    return field(_VALUE_NAME, name) + field(_VALUE_TYPE, field(_TENSOR_TYPE, tensor))
-
-
-def _dimensions(sizes: Sequence[bytes | int]) -> Iterator[bytes]:
-    for size in sizes:
-        yield integer_field(_SIZE, size) if isinstance(size, int) else field(_SIZE_NAME, size)

@@ -4,7 +4,7 @@ https://protobuf.dev/programming-guides/encoding/
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # help and lists do without
@@ -113,6 +113,32 @@ def _as_varint(value: int) -> bytes:
         value >>= 7
     data.append(value)
     return bytes(data)
+
+
+_VALUE_NAME, _VALUE_TYPE, _TENSOR_TYPE, _ELEMENT_TYPE, _SHAPE, _DIMENSION, _SIZE, _SIZE_NAME = 1, 2, 1, 1, 2, 1, 1, 2
+"""Fields of a ``ValueInfoProto``, and of the messages in it."""
+
+
+def tensor_value(name: bytes, element_type: int, sizes: Sequence[bytes | int]) -> bytes:
+    """A ``ValueInfoProto`` of a tensor; sizes may be names."""
+    told = (integer_field(_SIZE, one) if isinstance(one, int) else field(_SIZE_NAME, one) for one in sizes)
+    dimensions = b"".join(field(_DIMENSION, one) for one in told)
+    tensor = integer_field(_ELEMENT_TYPE, element_type) + field(_SHAPE, dimensions)
+    return field(_VALUE_NAME, name) + field(_VALUE_TYPE, field(_TENSOR_TYPE, tensor))
+
+
+def retyped(value: bytes, element_type: int, shape: Edit = lambda message: message) -> bytes:
+    """A ``ValueInfoProto`` of a tensor with elements of another type, its ``shape`` edited."""
+
+    def tensor(message: bytes) -> bytes:
+        others = [
+            field(_SHAPE, shape(payload)) if number == _SHAPE else whole
+            for number, payload, whole in fields(message)
+            if number != _ELEMENT_TYPE
+        ]
+        return b"".join([integer_field(_ELEMENT_TYPE, element_type), *others])
+
+    return edited(value, _VALUE_TYPE, lambda kind: edited(kind, _TENSOR_TYPE, tensor))
 
 
 _DIMS, _TYPE, _NAME, _RAW = 1, 2, 8, 9

@@ -26,6 +26,7 @@ class DeviceKVCache(Cache):
         lengths: int32 [slots], the positions of each slot so far.
         copied_bytes: bytes moved so far.
         version: changes whenever the arrays do; a caller that bound them binds again.
+        capacity: positions that a slot may have before the cache grows.
 
     ``before_growth`` is called to drop bindings; otherwise the old arrays would stay alive. ``budget``: bytes that
     growth stays within, unless more is asked for.
@@ -47,15 +48,10 @@ class DeviceKVCache(Cache):
         self._before_growth = before_growth
         self._budget = budget
         self._arrays: list[DeviceArray] = []
-        self._capacity = 0
+        self.capacity = 0
         self.lengths = np.zeros(0, np.int32)
         self.copied_bytes = 0
         self.version = 0
-
-    @property
-    def capacity(self) -> int:
-        """Positions that a slot may have before the cache grows."""
-        return self._capacity
 
     @property
     def nbytes(self) -> int:
@@ -69,9 +65,9 @@ class DeviceKVCache(Cache):
 
     def reserve(self, slots: int, length: int) -> None:
         """Make room for ``length`` positions in each of ``slots`` slots; may grow."""
-        if slots <= self.slots and length <= self._capacity:
+        if slots <= self.slots and length <= self.capacity:
             return
-        slots, capacity = max(slots, self.slots), self._capacity
+        slots, capacity = max(slots, self.slots), self.capacity
         if length > capacity:
             wanted = -(-max(length, capacity * 3 // 2) // STEP) * STEP
             capacity = max(length, min(wanted, self._max_context))
@@ -128,7 +124,7 @@ class DeviceKVCache(Cache):
         for n, layer in enumerate(self._spec.arrays):
             array = DeviceArray(self._device, (slots, layer.kv_heads, capacity, layer.head_dim))
             if held:
-                old, more = self._arrays[n].slots(0, held), capacity - self._capacity
+                old, more = self._arrays[n].slots(0, held), capacity - self.capacity
                 if not more:
                     self._copy(old, array.slots(0, held))
                 else:
@@ -137,7 +133,7 @@ class DeviceKVCache(Cache):
                     self._copies.lengthened(old, filler.slots(0, held), array.slots(0, held))
                     self.copied_bytes += self._arrays[n].nbytes
             grown.append(array)
-        self._arrays, self._capacity = grown, capacity
+        self._arrays, self.capacity = grown, capacity
         self.lengths = np.concatenate([self.lengths, np.zeros(slots - self.slots, np.int32)])
 
     def _copy(self, source: Place, target: Place) -> None:

@@ -42,6 +42,7 @@ class KVCache(Cache):
         bases: for each cache class, int32 [slots]: the position that stands first in the slot's arrays.
         copied_bytes: bytes moved so far by the named operations.
         version: changes whenever the arrays do; a caller that bound views of them binds again.
+        capacity: positions that a slot may have before the cache grows; the rotary tables are as long.
 
     ``before_growth`` is called to drop such views; otherwise the old arrays would stay alive. ``windows``: those of the
     cache classes with sliding-window attention. ``budget``: bytes that growth stays within, unless more is asked for.
@@ -65,18 +66,13 @@ class KVCache(Cache):
         self._classes = [layer.cache_class for layer in spec.arrays]  # of each array
         self._arrays: list[NDArray[Any]] = [self._empty(layer, 0, 0) for layer in spec.arrays]
         self._fixed = FixedStates(spec.fixed, pending)
-        self._capacity = 0
+        self.capacity = 0
         self._chunk: int = CHUNK if windows else max_context  # without windows, one run may be as long as any
         self._views: dict[tuple[int, int], list[Buffer]] = {}
         self.lengths = np.zeros(0, np.int32)
         self.bases = {name: np.zeros(0, np.int32) for name in spec.classes}
         self.copied_bytes = 0
         self.version = 0
-
-    @property
-    def capacity(self) -> int:
-        """Positions that a slot may have before the cache grows; the rotary tables are as long."""
-        return self._capacity
 
     @property
     def nbytes(self) -> int:
@@ -123,7 +119,7 @@ class KVCache(Cache):
         self.reserve(last, longest + tokens, tokens)
         for name, window in self._windows.items():
             held = self.lengths[first:last] - self.bases[name][first:last]
-            room = self._room(name, self._capacity, self._chunk)
+            room = self._room(name, self.capacity, self._chunk)
             if int(held.max()) + tokens > room:
                 for slot in first + np.flatnonzero(held + tokens > room):
                     self.slide(name, int(slot), window)
@@ -150,7 +146,7 @@ class KVCache(Cache):
             self.copied_bytes += valid.nbytes
             self._arrays[i] = new
         self.copied_bytes += self._fixed.resize(slots)
-        self._capacity, self._chunk = capacity, chunk
+        self.capacity, self._chunk = capacity, chunk
         added = np.zeros(max(0, slots - self.slots), np.int32)
         self.bases = {name: np.concatenate([bases[:slots], added]) for name, bases in self.bases.items()}
         self.lengths = np.concatenate([self.lengths[:slots], added])

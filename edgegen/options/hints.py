@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from edgegen.errors import OptionError, did_you_mean, one_or_list
+from edgegen.errors import OptionError, did_you_mean, refuse_any
 
 _HINTS = {
     "num_beam_groups": "diverse beam search is not supported: use num_beams, or num_return_sequences with sampling",
@@ -39,8 +39,7 @@ def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
     Raises:
         OptionError: some of ``names`` are not ``known``; it says what to use in place of each.
     """
-    if unknown := [_hint(name, known) for name in names if name not in known]:
-        raise OptionError(one_or_list(unknown))
+    refuse_any([_hint(name, known) for name in names if name not in known], OptionError)
 
 
 def _hint(name: str, known: Collection[str]) -> str:

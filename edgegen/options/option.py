@@ -1,6 +1,7 @@
 """Option: what a field of a class of options carries beside its default: group, type, range and help."""
 
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
 from edgegen.options.kinds import Kind
@@ -120,3 +121,7 @@ def option(
     if isinstance(value, dict):
         return cast(T, field(default_factory=cast(dict[Any, Any], value).copy, metadata=metadata))
     return field(default=value, repr=not kind.secret, metadata=metadata)
+
+
+server_option = partial(option, group="Server", verbs=("serve",))
+"""As :func:`option`, of the server: ``edgegen serve`` has the flag."""

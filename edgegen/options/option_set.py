@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any, Self, TypeVar
 
-from edgegen.errors import OptionError, one_or_list
+from edgegen.errors import OptionError, refuse_any
 from edgegen.options.hints import refuse_unknown
 from edgegen.options.option import Option
 
@@ -35,8 +35,7 @@ class OptionSet:
             elif f.default is not None:
                 object.__setattr__(self, f.name, f.default)
         self._resolve()
-        if problems := self._problems() or self._contradictions():
-            raise OptionError(one_or_list(problems))
+        refuse_any(self._problems() or self._contradictions(), OptionError)
 
     def _resolve(self) -> None:
         """Fill in what follows from other options."""

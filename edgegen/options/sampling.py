@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgegen.errors import OptionError, one_or_list
+from edgegen.errors import OptionError, refuse_any
 from edgegen.options.kinds import (
     Biases,
     Functions,
@@ -224,8 +224,7 @@ class LogitsSettings(OptionSet):
             for token_id in sorted(ids)
             if token_id >= size
         ]
-        if problems:
-            raise OptionError(one_or_list(problems))
+        refuse_any(problems, OptionError)
 
     def _token_ids(self) -> dict[str, set[int]]:
         """The ids that must be the vocabulary's, by option."""

@@ -8,7 +8,7 @@ from edgegen.sampling.running_sum import RunningSum
 class Sampler:
     """Chooses one of the candidates: the best (greedy), or one at random by probability."""
 
-    def __init__(self, *, seed: int, do_sample: bool) -> None:
+    def __init__(self, *, seed: int = 0, do_sample: bool = False) -> None:
         """Any ``seed`` will do, negative ones too; of a very long one the last 128 bits count."""
         self.seed = seed
         self.do_sample = do_sample

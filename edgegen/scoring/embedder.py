@@ -6,7 +6,6 @@ states of a chunk are added up at once, so that memory does not grow with the pr
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast, get_args
 
@@ -14,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.engine.sequence import Logits, Sequence, SequenceGroup, SequenceParams
-from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError, did_you_mean, one_or_list
+from edgegen.errors import LogitsError, OptionError, PromptTooLongError, UsageError, did_you_mean, refuse_any
 from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.results import GenerationResult
 from edgegen.options.validation import boolean, number
-from edgegen.sampling import LogitsPipeline
-from edgegen.sampling.sampler import Sampler
 from edgegen.scoring.embeddings import Embeddings, Pooling
 from edgegen.scoring.scorer import is_several, raise_all
 from edgegen.stopping.text_watcher import TextWatcher
@@ -65,42 +62,6 @@ class HiddenPool:
         return self._sum / of_all
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """Prompts on their way to their embeddings: ``requests`` fill the ``pools``, one for each."""
-
-    requests: tuple[Request, ...]
-    pools: tuple[HiddenPool, ...]
-    normalize: bool
-    dimensions: int
-
-    def run(self, run: Callable[[Ids[Request]], list[GenerationResult]]) -> Embeddings:
-        """Have ``run`` run some requests after the others, until one is cancelled.
-
-        Raises:
-            LogitsError: hidden states are NaN or infinite.
-        """
-        results = list[GenerationResult]()
-        for start in range(0, len(self.requests), _AT_ONCE):
-            results += run(self.requests[start : start + _AT_ONCE])
-            if any(result.finish_reason != "length" for result in results[start:]):
-                break
-        return self._pooled(results)
-
-    def _pooled(self, results: Ids[GenerationResult]) -> Embeddings:
-        ready = [*takewhile(lambda result: result.finish_reason == "length", results)]
-        vectors = np.zeros((len(ready), self.dimensions), np.float64)
-        for vector, pool in zip(vectors, self.pools, strict=False):
-            vector[:] = pool.vector[: self.dimensions]
-        if broken := np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
-            raise LogitsError(f"the model's hidden states for {_named(broken[0], self.requests)} are NaN or infinite.")
-        if self.normalize:
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors /= np.where(lengths, lengths, 1)
-        tokens = sum(result.timings.prompt_tokens for result in ready)
-        return Embeddings(vectors.astype(np.float32), tokens, len(ready) == len(self.requests))
-
-
 class Embedder:
     """Encodes prompts, and checks that they fit the model. ``size``: of its hidden states."""
 
@@ -119,15 +80,24 @@ class Embedder:
         self._max_context = max_context
         self._size = size
 
-    def build(
-        self, prompts: Prompt | Ids[Prompt], pooling: Pooling, *, normalize: bool, dimensions: int | None
-    ) -> Embedding:
-        """Make the requests of one prompt or of several, whose hidden states are pooled as they are computed.
+    def embed(
+        self,
+        prompts: Prompt | Ids[Prompt],
+        pooling: Pooling,
+        run: Callable[[Ids[Request]], list[GenerationResult]],
+        *,
+        normalize: bool,
+        dimensions: int | None,
+    ) -> Embeddings:
+        """The embeddings of one prompt or of several, whose hidden states are pooled as they are computed.
+
+        ``run`` runs some requests after the others, until one is cancelled.
 
         Raises:
             OptionError: ``pooling`` is unknown, ``normalize`` not a bool, or ``dimensions`` too large.
             UsageError: a prompt cannot be encoded; all such prompts are told.
             PromptTooLongError: what is wrong is that they do not fit the model's context.
+            LogitsError: hidden states are NaN or infinite.
         """
         known = get_args(Pooling)
         problems = boolean("normalize", normalize)
@@ -138,13 +108,25 @@ class Embedder:
             problems.append(
                 f"pooling: {', '.join(map(repr, known[:-1]))} or {known[-1]!r} expected, found {pooling!r}{near}"
             )
-        if problems:
-            raise OptionError(one_or_list(problems))
-        pools, requests = list[HiddenPool](), list[Request]()
-        for ids in self._encoded(prompts):
-            pools.append(HiddenPool(pooling, self._size))
-            requests.append(_request(ids, pools[-1]))
-        return Embedding(tuple(requests), tuple(pools), normalize, self._size if dimensions is None else dimensions)
+        refuse_any(problems, OptionError)
+        encoded = self._encoded(prompts)
+        pools = [HiddenPool(pooling, self._size) for _ in encoded]
+        requests = [_request(ids, pool) for ids, pool in zip(encoded, pools, strict=True)]
+        ready = list[GenerationResult]()
+        for start in range(0, len(requests), _AT_ONCE):
+            ready += takewhile(lambda result: result.finish_reason == "length", run(requests[start : start + _AT_ONCE]))
+            if len(ready) < min(start + _AT_ONCE, len(requests)):
+                break
+        vectors = np.zeros((len(ready), dimensions or self._size), np.float64)
+        for vector, pool in zip(vectors, pools, strict=False):
+            vector[:] = pool.vector[:dimensions]
+        if broken := np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
+            raise LogitsError(f"the model's hidden states for {_named(broken[0], requests)} are NaN or infinite.")
+        if normalize:
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors /= np.where(lengths, lengths, 1)
+        tokens = sum(result.timings.prompt_tokens for result in ready)
+        return Embeddings(vectors.astype(np.float32), tokens, len(ready) == len(requests))
 
     def _encoded(self, prompts: Prompt | Ids[Prompt]) -> list[list[int]]:
         several = is_several(prompts) or (isinstance(prompts, list | tuple) and not prompts)
@@ -171,13 +153,6 @@ def _named(at: int, prompts: Ids[object]) -> str:
 
 
 def _request(ids: list[int], pool: HiddenPool) -> Request:
-    params = SequenceParams(
-        prompt_length=len(ids),
-        max_new_tokens=1,  # which is not run: its logits are those of the prompt
-        pipeline=LogitsPipeline(),
-        sampler=Sampler(seed=0, do_sample=False),
-        watch=lambda ids: None,
-        on_hidden=pool.add,
-    )
-    sequence = EmbeddedSequence(list(ids), params)
+    # The one new token is not run: its logits are those of the prompt.
+    sequence = EmbeddedSequence(list(ids), SequenceParams(len(ids), 1, on_hidden=pool.add))
     return Request(SequenceGroup([sequence]), [Answer(sequence, TextWatcher(None, (), ()))], None)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgegen.errors import OptionError, UsageError, one_or_list
+from edgegen.errors import OptionError, UsageError, refuse_any
 from edgegen.generation.request import Answer, Request
 from edgegen.generation.results import GenerationResult
 from edgegen.options.validation import number
@@ -52,50 +52,40 @@ def windows(tokens: int, window: int, stride: int) -> Iterator[TextWindow]:
         scored = end
 
 
-class PerplexityMeter:
-    """Measures the perplexity of one text. ``total``: how many of its tokens are scored."""
+def measured_perplexity(
+    ids: Ids[int], max_context: int, window: int | None, stride: int | None, run: Run, on_progress: OnScored | None
+) -> Perplexity:
+    """The perplexity of a text: ``run`` scores one window of ``window`` tokens after the other, each ``stride`` tokens
+    further on, until one is cancelled.
 
-    def __init__(self, ids: Ids[int], max_context: int, window: int | None, stride: int | None) -> None:
-        """Divide ``ids`` into windows of ``window`` tokens, each ``stride`` tokens after the one before.
-
-        Raises:
-            OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
-            UsageError: there is nothing to score.
-        """
-        window = min(max_context, LARGEST_WINDOW) if window is None else window
-        window_problems = number("window", window, int, 2, max_context)
-        stride = (window // 2 if not window_problems else 1) if stride is None else stride
-        problems = [*window_problems, *number("stride", stride, int, 1, math.inf if window_problems else window - 1)]
-        if problems:
-            raise OptionError(one_or_list(problems))
-        if len(ids) < 2:
-            raise UsageError(
-                f"the text is too short: it has {len(ids)} token{'s' * (not ids)}, and all but the first are scored."
-            )
-        self._ids, self._window, self._stride = ids, window, stride
-        self.total = len(ids) - 1
-
-    def measure(self, run: Run, on_progress: OnScored | None = None) -> Perplexity:
-        """Have ``run`` score one window after the other, until one is cancelled."""
-        nlls, tokens, complete = list[float](), 0, True
-        for window in windows(len(self._ids), self._window, self._stride):
-            recorder = NllRecorder()
-            result = run(self._request(window, recorder))
-            found = tuple(recorder.nlls)  # after a cancellation, the engine may still be at its last one
-            nlls.append(math.fsum(found))
-            tokens += len(found)
-            if on_progress is not None:
-                on_progress(tokens, self.total)
-            if result.finish_reason != "length":
-                complete = False
-                break
-        mean = math.fsum(nlls) / tokens if tokens else math.nan
-        return Perplexity(mean, tokens, self._window, self._stride, complete)
-
-    def _request(self, window: TextWindow, recorder: "NllRecorder") -> Request:
-        context = window.scored_from - window.begin
-        sequence = ScoredSequence.of(self._ids[window.begin : window.end], context, context, recorder.record)
-        return Request(ScoredGroup([sequence]), [Answer(sequence, TextWatcher(None, (), ()))], None)
+    Raises:
+        OptionError: ``window`` does not fit the model's context, or ``stride`` the window.
+        UsageError: there is nothing to score.
+    """
+    window = min(max_context, LARGEST_WINDOW) if window is None else window
+    window_problems = number("window", window, int, 2, max_context)
+    stride = (window // 2 if not window_problems else 1) if stride is None else stride
+    problems = [*window_problems, *number("stride", stride, int, 1, math.inf if window_problems else window - 1)]
+    refuse_any(problems, OptionError)
+    if len(ids) < 2:
+        raise UsageError(
+            f"the text is too short: it has {len(ids)} token{'s' * (not ids)}, and all but the first are scored."
+        )
+    nlls, tokens, complete = list[float](), 0, True
+    for begin, scored_from, end in windows(len(ids), window, stride):
+        recorder, context = NllRecorder(), scored_from - begin
+        sequence = ScoredSequence.of(ids[begin:end], context, context, recorder.record)
+        result = run(Request(ScoredGroup([sequence]), [Answer(sequence, TextWatcher(None, (), ()))], None))
+        found = tuple(recorder.nlls)  # after a cancellation, the engine may still be at its last one
+        nlls.append(math.fsum(found))
+        tokens += len(found)
+        if on_progress is not None:
+            on_progress(tokens, len(ids) - 1)
+        if result.finish_reason != "length":
+            complete = False
+            break
+    mean = math.fsum(nlls) / tokens if tokens else math.nan
+    return Perplexity(mean, tokens, window, stride, complete)
 
 
 class NllRecorder:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from edgegen.engine.chunked_prefill import chunk_end
 from edgegen.engine.sequence import Fork, Logits, Record, Sequence, SequenceGroup, SequenceParams, Update
-from edgegen.sampling import Candidates, LogitsPipeline
-from edgegen.sampling.sampler import Sampler
+from edgegen.sampling import Candidates
 
 
 @dataclass(slots=True, eq=False)
@@ -30,14 +29,7 @@ class ScoredSequence(Sequence):
     @classmethod
     def of(cls, ids: Ids[int], prompt_length: int, scored_from: int, record: Record) -> "ScoredSequence":
         """Reads ``ids``: the first ``prompt_length`` as a prompt, those from ``scored_from`` on for ``record``."""
-        params = SequenceParams(
-            prompt_length=prompt_length,
-            max_new_tokens=len(ids) - prompt_length,
-            pipeline=LogitsPipeline(),
-            sampler=Sampler(seed=0, do_sample=False),
-            watch=lambda ids: None,
-            record=record,
-        )
+        params = SequenceParams(prompt_length, len(ids) - prompt_length, record=record)
         return cls(list(ids[:prompt_length]), params, known=tuple(ids[prompt_length:]), scored_from=scored_from)
 
     @property

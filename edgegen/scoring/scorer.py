@@ -1,11 +1,11 @@
 """Scorer: turns a context and its continuations into requests that score them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
-from edgegen.errors import OptionError, PromptTooLongError, UsageError, one_or_list
+from edgegen.errors import OptionError, PromptTooLongError, UsageError, one_or_list, refuse_any
 from edgegen.generation.prompt_encoder import Prompt, PromptEncoder
 from edgegen.generation.request import Answer, Request
 from edgegen.options.option import MOST_TOP_LOGPROBS
@@ -47,18 +47,6 @@ class ScoredText:
         return Score(token_ids, result.logprobs, complete and self.sequence.is_greedy, complete)
 
 
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """Continuations of one context, in the caller's order, and the requests that score them."""
-
-    requests: tuple[Request, ...]
-    texts: tuple[ScoredText, ...]
-
-    def scores(self) -> list[Score]:
-        """When all requests have ended. Raises what made one fail, if something did."""
-        return [text.score() for text in self.texts]
-
-
 class Scorer:
     """Tokenizes contexts and continuations, and checks that they fit the model."""
 
@@ -66,16 +54,18 @@ class Scorer:
         self._encoder = encoder
         self._max_context = max_context
 
-    def build(self, context: Prompt, continuations: Ids[Prompt], top_logprobs: int) -> Scoring:
-        """Make the requests that score each continuation of a context; shared prefixes are computed once.
+    def score(
+        self, context: Prompt, continuations: Ids[Prompt], top_logprobs: int, run: Callable[[Ids[Request]], object]
+    ) -> list[Score]:
+        """The score of each continuation, by requests that ``run`` runs; shared prefixes are computed once.
 
         Raises:
             UsageError: the context or a continuation cannot be scored; all such continuations are told.
             PromptTooLongError: what is wrong is that they do not fit the model's context.
             OptionError: ``top_logprobs`` is out of range.
+            LogitsError: the model's logits are NaN or infinite.
         """
-        if problems := number("top_logprobs", top_logprobs, int, 0, MOST_TOP_LOGPROBS):
-            raise OptionError(one_or_list(problems))
+        refuse_any(number("top_logprobs", top_logprobs, int, 0, MOST_TOP_LOGPROBS), OptionError)
         continued = self._continued(context, continuations)
         shared = _shared(continued)
         texts = [
@@ -83,7 +73,10 @@ class Scorer:
             for text in continued
         ]
         parts = [part for first in shared for part in _parts([one for one in texts if one.sequence.ids[0] == first])]
-        return Scoring(tuple(_request(part) for part in parts), tuple(texts))
+        run(
+            [Request(ScoredGroup([one.sequence for one in part]), [one.answer for one in part], None) for part in parts]
+        )
+        return [text.score() for text in texts]
 
     def _continued(self, context: Prompt, continuations: Ids[Prompt]) -> list[Continued]:
         split = _Text(self._encoder, context) if isinstance(context, str) else _Tokens(self._encoder, context)
@@ -116,9 +109,8 @@ class _Text:
 
     def __init__(self, encoder: PromptEncoder, context: str) -> None:
         self._encoder = encoder
-        self._kept = context.rstrip()
-        self._space = context[len(self._kept) :]
-        self._ids = encoder.read(self._kept, "the context")
+        self._context = context
+        self._ids = encoder.read(context.rstrip(), "the context")
 
     def before(self, continuation: Prompt, what: str) -> Continued:
         """Split where the tokens of both together are no longer those of the context."""
@@ -126,7 +118,7 @@ class _Text:
             return Continued(self._ids, len(self._ids))
         if not isinstance(continuation, str):
             raise UsageError(f"{what} is no text, but the context is one: give texts, or token ids, for both.")
-        ids = self._encoder.read(self._kept + self._space + continuation, what)
+        ids = self._encoder.read(self._context + continuation, what)
         return Continued(ids, _common_prefix(self._ids, ids))
 
 
@@ -171,10 +163,6 @@ def _parts(texts: Ids[ScoredText]) -> Iterator[list[ScoredText]]:
     rowless = [text for text in texts if len(text.sequence.known) == 1]
     for start in range(0, max(len(rows), 1), _MOST_ROWS):
         yield [*rows[start : start + _MOST_ROWS], *(rowless if start == 0 else ())]
-
-
-def _request(texts: Ids[ScoredText]) -> Request:
-    return Request(ScoredGroup([text.sequence for text in texts]), [text.answer for text in texts], None)
 
 
 def raise_all(errors: Ids[UsageError]) -> None:

@@ -205,25 +205,35 @@ class _SafeRenderer(mistune.HTMLRenderer):
     def image(self, text: str, url: str, title: str | None = None) -> str:
         return f"[image: {escape(unescape(mistune.util.striptags(text)))} ({_address(url)})]"
 
+    def strikethrough(self, text: str) -> str:
+        return f"<s>{text}</s>"
+
+    def table_cell(self, text: str, align: str | None = None, head: bool = False) -> str:
+        """A cell of a table, aligned by an attribute: the page's policy forbids styles."""
+        tag, aligned = "th" if head else "td", f' align="{align}"' if align else ""
+        return f"<{tag}{aligned}>{text}</{tag}>\n"
+
+    def task_list_item(self, text: str, checked: bool = False) -> str:
+        """An item of a list of tasks; its box is text, which readers of screens and copies have too."""
+        box = "☑ " if checked else "☐ "
+        text = text.replace("<p>", f"<p>{box}", 1) if text.startswith("<p>") else box + text
+        return f"<li data-task>{text}</li>\n"
+
+    def footnote_ref(self, key: str, index: int) -> str:
+        return f"<sup>{index}</sup>"
+
+    def footnotes(self, text: str) -> str:
+        return f"<hr>\n<ol data-notes>\n{text}</ol>\n"
+
+    def footnote_item(self, text: str, key: str, index: int) -> str:
+        return f"<li>{text}</li>\n"
+
 
 @cache
 def _markdown() -> mistune.Markdown:
     markdown = mistune.create_markdown(renderer=_SafeRenderer(escape=True), plugins=PLUGINS)
     markdown.block.register("ref_footnote", REF_FOOTNOTE, _footnote, before="ref_link")
-    renderer = cast(mistune.HTMLRenderer, markdown.renderer)
-    renderer.register("strikethrough", _strikethrough)
-    renderer.register("table_cell", _cell)
-    renderer.register("task_list_item", _task)
-    renderer.register("footnote_ref", _note_number)
-    renderer.register("footnotes", _notes)
-    renderer.register("footnote_item", _note)
     return markdown
-
-
-def _cell(renderer: mistune.HTMLRenderer, text: str, align: str | None = None, head: bool = False) -> str:
-    """A cell of a table, aligned by an attribute: the page's policy forbids styles."""
-    tag, aligned = "th" if head else "td", f' align="{align}"' if align else ""
-    return f"<{tag}{aligned}>{text}</{tag}>\n"
 
 
 def _footnote(block: BlockParser, match: re.Match[str], state: BlockState) -> int | None:
@@ -232,29 +242,6 @@ def _footnote(block: BlockParser, match: re.Match[str], state: BlockState) -> in
     if keys is None:
         keys = state.env["note_keys"] = set(_NOTE_REFERENCE.findall(state.src))
     return parse_ref_footnote(block, match, state) if match["footnote_key"] in keys else None
-
-
-def _note_number(renderer: mistune.HTMLRenderer, key: str, index: int) -> str:
-    return f"<sup>{index}</sup>"
-
-
-def _notes(renderer: mistune.HTMLRenderer, text: str) -> str:
-    return f"<hr>\n<ol data-notes>\n{text}</ol>\n"
-
-
-def _note(renderer: mistune.HTMLRenderer, text: str, key: str, index: int) -> str:
-    return f"<li>{text}</li>\n"
-
-
-def _task(renderer: mistune.HTMLRenderer, text: str, checked: bool = False) -> str:
-    """An item of a list of tasks; its box is text, which readers of screens and copies have too."""
-    box = "☑ " if checked else "☐ "
-    text = text.replace("<p>", f"<p>{box}", 1) if text.startswith("<p>") else box + text
-    return f"<li data-task>{text}</li>\n"
-
-
-def _strikethrough(renderer: mistune.HTMLRenderer, text: str) -> str:
-    return f"<s>{text}</s>"
 
 
 def _address(url: str) -> str:

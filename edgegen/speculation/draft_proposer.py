@@ -23,6 +23,7 @@ class DraftProposer:
         self._model = model
         self._choice = choice
         self._pace = pace
+        self.verified = pace.settle
         self._vocab_size = vocab_size
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
@@ -37,19 +38,13 @@ class DraftProposer:
         ids, unread = list(token_ids), self._model.unread(token_ids, self)
         logits = self._model.read(ids, self)
         if logits is not None:
-            self._pay_for_reading(min(unread, len(ids) - self._choice.prompt_length))
+            # For tokens that the target generated meanwhile, but not for the prompt, nor for the last token.
+            generated = min(unread, len(ids) - self._choice.prompt_length)
+            self._pace.pay(max(0, generated - 1) * TOKEN_COST * self._model.cost)
         while logits is not None:
             ids.append(self._choice.of(self._fitted(logits), ids))
             logits = self._model.read(ids, self) if len(ids) < len(token_ids) + length else None
         return ids[len(token_ids) :]
-
-    def verified(self, proposed: int, accepted: int) -> None:
-        """How much of the last proposal was accepted."""
-        self._pace.settle(proposed, accepted)
-
-    def _pay_for_reading(self, tokens: int) -> None:
-        """Pay for tokens that the target generated meanwhile, but not for the prompt, nor for the last token."""
-        self._pace.pay(max(0, tokens - 1) * TOKEN_COST * self._model.cost)
 
     def _fitted(self, logits: Logits) -> Logits:
         """As many logits as the target has: models of several sizes pad the same vocabulary differently."""

@@ -15,6 +15,7 @@ class HeadProposer(ABC):
     def __init__(self, choice: TokenChoice, pace: ExpectedLength) -> None:
         self._choice = choice
         self._pace = pace
+        self.verified = pace.settle
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
         """Tokens of the head; none before the hidden states of the last token but one are known.
@@ -27,7 +28,3 @@ class HeadProposer(ABC):
     @abstractmethod
     def propose_in_batch(self, token_ids: Sequence[int], sequences: int) -> list[int]:
         """As :meth:`propose`, where a step runs ``sequences`` sequences."""
-
-    def verified(self, proposed: int, accepted: int) -> None:
-        """How much of the last proposal was accepted."""
-        self._pace.settle(proposed, accepted)

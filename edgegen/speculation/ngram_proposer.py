@@ -28,6 +28,7 @@ class NGramProposer:
         """``longest``: most tokens of a proposal; ``max_ngram_size``: most tokens to look for; ``runs_again``: as in
         :class:`AdaptiveLength`."""
         self._pace = AdaptiveLength(longest, runs_again=runs_again)
+        self.verified = self._pace.settle
         self._index = NGramIndex(range(max_ngram_size, LEAST_NGRAM_SIZE - 1, -1))
 
     def propose(self, token_ids: Sequence[int]) -> list[int]:
@@ -43,10 +44,6 @@ class NGramProposer:
             return []
         known = self._index.ids[place : place + length]
         return (known * (length // len(known) + 1))[:length]
-
-    def verified(self, proposed: int, accepted: int) -> None:
-        """How much of the last proposal was accepted."""
-        self._pace.settle(proposed, accepted)
 
     def _follow(self, token_ids: Sequence[int]) -> None:
         """Index the new ids. Removed ids are noticed by the length or the last ids; comparing all would take long."""

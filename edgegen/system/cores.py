@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -61,14 +61,11 @@ def cores(source: Source = LOCAL) -> Cores:
 
 def _linux(source: Source) -> Cores:
     cpus = source.allowed_cpus()
-    names = {cpu: _core_of(cpu, source) for cpu in cpus}
+    # Hyper-threads of one core have one list of siblings; where the system does not tell, the CPU is a core.
+    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    names = {cpu: (source.read(siblings.format(cpu)) or str(cpu)).strip() for cpu in cpus}
     fast = _fast_cpus(cpus, source)
     return Cores(len(cpus), len({*names.values()}), len({names[cpu] for cpu in fast}), _quota(source))
-
-
-def _core_of(cpu: int, source: Source) -> str:
-    """A name that hyper-threads of one core share; the CPU itself where the system does not tell."""
-    return (source.read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)).strip()
 
 
 def _fast_cpus(cpus: frozenset[int], source: Source) -> frozenset[int]:
@@ -80,10 +77,6 @@ def _fast_cpus(cpus: frozenset[int], source: Source) -> frozenset[int]:
     capacities = {cpu: int(text) for cpu, text in told.items() if text.strip().isdecimal()}
     if len(capacities) < len(cpus):
         return cpus
-    return _fastest(capacities)
-
-
-def _fastest(capacities: Mapping[int, int]) -> frozenset[int]:
     most = max(capacities.values(), default=0)
     return frozenset(cpu for cpu, capacity in capacities.items() if capacity >= _NEARLY * most)
 

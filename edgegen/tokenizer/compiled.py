@@ -105,7 +105,7 @@ class CompiledBackend:
         self._starts = section("token_starts").cast("I")
         self._bytes = section("token_bytes")
         self.count = len(self._starts) - 1
-        self.added_tokens = details.added_tokens
+        self.added_tokens, self.vocab_size = details.added_tokens, details.vocab_size
         self.decoder: Mapping[str, Any] = {"type": "ByteLevel"}
         self._added_ids = {token.content: i for i, token in self.added_tokens.items()}
         self._special = frozenset(i for i, token in self.added_tokens.items() if token.special)
@@ -124,13 +124,9 @@ class CompiledBackend:
         try:
             with open_regular(path) as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return cls(data, sha256, library, _OpenFile(source).read)
+            return cls(data, sha256, library, _reader_of(source))
         except (OSError, AttributeError, ValueError, TypeError, KeyError, RecursionError):
             return None
-
-    @property
-    def vocab_size(self) -> int:
-        return self._details.vocab_size
 
     def encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
         data = self.utf8(text)
@@ -235,23 +231,19 @@ class CompiledBackend:
         return len(token) - len(token.lstrip()), len(token) - len(token.rstrip())
 
 
-class _OpenFile:
-    """A ``tokenizer.json`` which stays open, for what may be read of it long after."""
+def _reader_of(path: Path) -> Callable[[], LibraryBackend]:
+    """Reads the tokenizer of a ``tokenizer.json``, which stays open: it may be read long after.
 
-    def __init__(self, path: Path) -> None:
-        """Raises ``OSError`` where it cannot be opened."""
-        self._path = path
-        self._file = open_regular(path)
-        weakref.finalize(self, self._file.close)
+    Raises ``OSError`` where it cannot be opened.
+    """
+    file = open_regular(path)
 
-    def read(self) -> LibraryBackend:
-        """The tokenizer.
+    def read() -> LibraryBackend:
+        file.seek(0)
+        return LibraryBackend.from_bytes(file.read, path)
 
-        Raises:
-            BundleError: the file cannot be read, or is not a tokenizer.
-        """
-        self._file.seek(0)
-        return LibraryBackend.from_bytes(self._file.read, self._path)
+    weakref.finalize(read, file.close)
+    return read
 
 
 @dataclass(frozen=True)

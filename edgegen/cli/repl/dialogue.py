@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from edgegen.chat import Conversation, Message
@@ -19,9 +18,7 @@ class Stream(Protocol):
     """An answer in chunks, as :class:`~edgegen.TextStream` gives it; leaving the ``with`` block cancels the rest."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
+    def __exit__(self, *exc: object) -> None: ...
     def __iter__(self) -> Iterator[GenerationChunk]: ...
     @property
     def text(self) -> str: ...

@@ -73,7 +73,7 @@ class Repl:
             "/clear": self._clear,
             "/save": self._save,
             "/load": self._load,
-            "/help": self._help,
+            "/help": lambda _: self.screen.note(help_text(completion=self.is_completion)),
         }
 
     def close(self) -> None:
@@ -247,9 +247,6 @@ class Repl:
         path = expand_user(Path(name))
         self.dialogue = dialogue_of(self._opened.model, Session.load(path))
         self.screen.note(f"(continuing {path}: {'a text' if self.is_completion else f'{self.dialogue.turns} turns'})")
-
-    def _help(self, _: str) -> None:
-        self.screen.note(help_text(completion=self.is_completion))
 
     def _set(self, argument: str) -> None:
         name, _, text = argument.partition(" ")

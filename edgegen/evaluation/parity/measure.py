@@ -84,7 +84,8 @@ def parity_of(
     trim_memory()  # of one graph's packed weights, before the other's
     prefill_diff = _compare_prefill(open_runner("prefill"), reference.ids[-1, :_BEGUN], begun)
     trim_memory()
-    return comparison.result(_flipped(answers, reference.continuations), step_diff, prefill_diff)
+    differs = (answers != reference.continuations) & (reference.continuations != UNKNOWN)
+    return comparison.result(int(differs.any(axis=1).sum()), step_diff, prefill_diff)
 
 
 def open_graph(bundle: Bundle, variant: GraphVariant, phase: Phase) -> Runner[Any]:
@@ -217,11 +218,6 @@ class _Comparison:
 def _perplexity(nll: NDArray[np.float64]) -> float:
     """Of negative log-likelihoods; 1 without any."""
     return perplexity_of(float(nll.sum()), nll.size) if nll.size else 1.0
-
-
-def _flipped(found: NDArray[np.int64], expected: NDArray[np.int64]) -> int:
-    """How many rows differ, as far as the expected ones are known."""
-    return int(((found != expected) & (expected != UNKNOWN)).any(axis=1).sum())
 
 
 def _single_steps(runner: Runner[Any], cache: Cache, ids: NDArray[np.int64]) -> float:

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edgegen.bundle.bundle import Bundle
-from edgegen.errors import ManifestError, one_or_list
+from edgegen.errors import ManifestError, refuse_any
 from edgegen.strict_json import decode
 
 
@@ -78,8 +78,7 @@ class ParityReport:
         if not problems:
             missing = [v.name for v in bundle.manifest.variants if v.name not in report.variants]
             problems = [f"variants.{name}: missing" for name in missing]
-        if problems:
-            raise ManifestError(f"{bundle.file(bundle.manifest.parity)} is malformed: {one_or_list(problems)}")
+        refuse_any(problems, ManifestError, f"{bundle.file(bundle.manifest.parity)} is malformed: ")
         return report
 
     @property

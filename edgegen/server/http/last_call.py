@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock, Thread
-from types import TracebackType
 from typing import Self
 
 from edgegen.server.http.work import unfinished_work
@@ -48,7 +47,7 @@ class LastCall:
         Thread(target=self._watch, name="edgegen-last-call", daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._done.release()
         self.begin()
         self.interrupted |= kind is KeyboardInterrupt

@@ -6,7 +6,7 @@ from typing import cast, get_args
 from urllib.parse import urlsplit
 
 from edgegen.options.kinds import Bytes, Kind, Number, OneOf, Switch, Text, Texts
-from edgegen.options.option import option
+from edgegen.options.option import server_option
 from edgegen.options.option_set import OptionSet, documented
 from edgegen.server.http.log import LogFormat, LogLevel
 
@@ -36,13 +36,6 @@ EVERY_ORIGIN = "*"
 """Of ``allowed_origins``: pages of every site."""
 BODY_SECONDS = 30.0
 """Seconds that a client may take to send a body."""
-_SERVE = ("serve",)
-"""The verb that has the flags."""
-
-
-def _alias_problem(name: str) -> str | None:
-    """Return what is wrong with another name of a model."""
-    return None if name and name == name.strip() else f"{name!r} is not a name"
 
 
 def _origin_problem(origin: str) -> str | None:
@@ -82,120 +75,91 @@ class ApiKeys(Kind):
 class ServerOptions(OptionSet):
     """Where the server listens, who may use it, and its limits: the flags of ``edgegen serve``."""
 
-    aliases: tuple[str, ...] = option(
+    aliases: tuple[str, ...] = server_option(
         (),
-        "Server",
-        Texts(_alias_problem),
-        "Another name of the first model, such as gpt-4o-mini; may be repeated.",
-        _SERVE,
+        kind=Texts(lambda name: None if name and name == name.strip() else f"{name!r} is not a name"),
+        about="Another name of the first model, such as gpt-4o-mini; may be repeated.",
         metavar="NAME",
         flag="--alias",
     )
-    any_model: bool = option(
-        False, "Server", Switch(), "The one model of -m answers to every name that is not served.", _SERVE
+    any_model: bool = server_option(
+        False, kind=Switch(), about="The one model of -m answers to every name that is not served."
     )
-    host: str = option(
+    host: str = server_option(
         "127.0.0.1",
-        "Server",
-        Text(),
-        "The address to listen on; a path that ends in .sock is a UNIX socket.",
-        _SERVE,
+        kind=Text(),
+        about="The address to listen on; a path that ends in .sock is a UNIX socket.",
         common=True,
     )
-    port: int = option(8000, "Server", Number(int, 0, 65535), "The port; 0 is any free one.", _SERVE, common=True)
-    keys: tuple[str, ...] = option(
+    port: int = server_option(8000, kind=Number(int, 0, 65535), about="The port; 0 is any free one.", common=True)
+    keys: tuple[str, ...] = server_option(
         (),
-        "Server",
-        ApiKeys(),
-        "API keys that clients may use, one a line; or one key in EDGEGEN_API_KEY.",
-        _SERVE,
+        kind=ApiKeys(),
+        about="API keys that clients may use, one a line; or one key in EDGEGEN_API_KEY.",
         metavar="FILE",
         flag="--api-key-file",
         common=True,
     )
-    insecure: bool = option(False, "Server", Switch(), "Listen on other addresses without a key.", _SERVE, common=True)
-    allowed_hosts: tuple[str, ...] = option(
+    insecure: bool = server_option(False, kind=Switch(), about="Listen on other addresses without a key.", common=True)
+    allowed_hosts: tuple[str, ...] = server_option(
         (),
-        "Server",
-        Texts(),
-        "A name of this machine that clients use; may be repeated.",
-        _SERVE,
+        kind=Texts(),
+        about="A name of this machine that clients use; may be repeated.",
         note="Compared with the ``Host`` header.",
         metavar="NAME",
         flag="--allow-host",
     )
-    allowed_origins: tuple[str, ...] = option(
+    allowed_origins: tuple[str, ...] = server_option(
         (),
-        "Server",
-        Texts(_origin_problem),
-        "A site whose pages may use the server, such as https://app.example (CORS); may be repeated. '*' lets every "
-        "page that a browser here opens use it.",
-        _SERVE,
+        kind=Texts(_origin_problem),
+        about="A site whose pages may use the server, such as https://app.example (CORS); may be repeated. '*' lets "
+        "every page that a browser here opens use it.",
         metavar="ORIGIN",
         flag="--allow-origin",
     )
-    allow_pull: bool = option(
-        False,
-        "Server",
-        Switch(),
-        "Clients may have models downloaded into the store, by POST /api/pull.",
-        _SERVE,
-        common=True,
+    allow_pull: bool = server_option(
+        False, kind=Switch(), about="Clients may have models downloaded into the store, by POST /api/pull.", common=True
     )
-    allow_priority: bool = option(
+    allow_priority: bool = server_option(
         False,
-        "Server",
-        Switch(),
-        "Requests may go before others, by a priority below 0. A steady stream of them holds up all others.",
-        _SERVE,
+        kind=Switch(),
+        about="Requests may go before others, by a priority below 0. A steady stream of them holds up all others.",
     )
-    memory_budget: int | None = option(
+    memory_budget: int | None = server_option(
         None,
-        "Server",
-        Bytes(int, 1),
-        "Memory of all loaded models, such as 4GB.",
-        _SERVE,
+        kind=Bytes(int, 1),
+        about="Memory of all loaded models, such as 4GB.",
         default="80% of what is free",
         metavar="BYTES",
         common=True,
     )
-    store: bool = option(
-        True, "Server", Switch(), "Serve the models of -m only, none of the store.", _SERVE, flag="--no-store"
+    store: bool = server_option(
+        True, kind=Switch(), about="Serve the models of -m only, none of the store.", flag="--no-store"
     )
-    autoload: bool = option(
-        True, "Server", Switch(), "Load other models only when POST /models/load says so.", _SERVE, flag="--no-autoload"
+    autoload: bool = server_option(
+        True, kind=Switch(), about="Load other models only when POST /models/load says so.", flag="--no-autoload"
     )
-    max_queue: int = option(32, "Server", Number(int, 0), "Requests that may wait; then 503.", _SERVE)
-    max_tokens: int | None = option(
-        None, "Server", Number(int, 1), "Most tokens of an answer.", _SERVE, default="the context"
+    max_queue: int = server_option(32, kind=Number(int, 0), about="Requests that may wait; then 503.")
+    max_tokens: int | None = server_option(
+        None, kind=Number(int, 1), about="Most tokens of an answer.", default="the context"
     )
-    request_seconds: float = option(
-        600.0, "Server", Number(float, 0, above=True), "End a request after this time.", _SERVE
+    request_seconds: float = server_option(
+        600.0, kind=Number(float, 0, above=True), about="End a request after this time."
     )
-    grace_seconds: float = option(
-        30.0, "Server", Number(float, 0), "Let requests go on for this time when the server is stopped.", _SERVE
+    grace_seconds: float = server_option(
+        30.0, kind=Number(float, 0), about="Let requests go on for this time when the server is stopped."
     )
-    keep_alive_seconds: float = option(
+    keep_alive_seconds: float = server_option(
         5.0,
-        "Server",
-        Number(float, 0, above=True),
-        "After this time without anything sent, a stream sends a keep-alive.",
-        (),
+        kind=Number(float, 0, above=True),
+        about="After this time without anything sent, a stream sends a keep-alive.",
+        verbs=(),
     )
-    log_level: LogLevel = option(
-        "info",
-        "Server",
-        OneOf(get_args(LogLevel)),
-        "info has a line for each request.",
-        _SERVE,
-        common=True,
+    log_level: LogLevel = server_option(
+        "info", kind=OneOf(get_args(LogLevel)), about="info has a line for each request.", common=True
     )
-    log_format: LogFormat = option(
-        "text",
-        "Server",
-        OneOf(get_args(LogFormat)),
-        "Lines of the log: text, or JSON objects.",
-        _SERVE,
+    log_format: LogFormat = server_option(
+        "text", kind=OneOf(get_args(LogFormat)), about="Lines of the log: text, or JSON objects."
     )
 
     @property

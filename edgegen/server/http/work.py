@@ -116,17 +116,10 @@ class WorkThreads:
         self._of_long = of_long
         self._jobs = SimpleQueue[_Job]()
         self._lock = Lock()
-        self._started = self._unfinished = 0
-
-    @property
-    def threads(self) -> int:
+        self.threads = 0
         """How many have been started."""
-        return self._started
-
-    @property
-    def unfinished(self) -> int:
+        self.unfinished = 0
         """How many pieces of work run or wait."""
-        return self._unfinished
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call ``function`` in a thread and return its result. If the caller is cancelled, a call under way goes on.
@@ -151,17 +144,17 @@ class WorkThreads:
 
     def _start_thread(self) -> None:
         with self._lock:
-            self._unfinished += 1
-            if self._started == self.most or self._started >= self._unfinished:
+            self.unfinished += 1
+            if self.threads == self.most or self.threads >= self.unfinished:
                 return
             try:
                 Thread(target=self._work, name=f"edgegen-{self.kind}", daemon=True).start()
             except RuntimeError:  # no memory for its stack, or no more threads
-                if not self._started:
-                    self._unfinished -= 1
+                if not self.threads:
+                    self.unfinished -= 1
                     raise MemoryError("no thread can be started") from None
             else:
-                self._started += 1
+                self.threads += 1
 
     def _work(self) -> None:
         while True:
@@ -172,7 +165,7 @@ class WorkThreads:
             if thread_time() - begin > _LONG_SECONDS:
                 trim_memory()  # long work leaves much behind in the allocator
             with self._lock:
-                self._unfinished -= 1
+                self.unfinished -= 1
 
 
 LONG = WorkThreads("long", 2)

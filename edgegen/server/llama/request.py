@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from edgegen.errors import UsageError, one_or_list
-from edgegen.generation.fill import fill_prompt
+from edgegen.errors import refuse_any
 from edgegen.llm import LLM
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.llama.options import RENAMED, read_options
 from edgegen.server.llama.schema import COMPLETION_REQUEST, INFILL_REQUEST
+from edgegen.server.wire.fill import FillPrompt
 from edgegen.server.wire.request_settings import RequestSettings
 from edgegen.server.wire.wire import ModelPrompt, WireRequest
 
@@ -36,7 +36,7 @@ def read_infill(body: Mapping[str, Any]) -> WireRequest:
     files = cast(list[dict[str, str]], given.get("input_extra", []))
     extra = [(one.get("filename") or "tmp", one["text"]) for one in files]
     prefix = given.get("input_prefix", "") + given.get("prompt", "")
-    return _wire_request((InfillPrompt(prefix, given.get("input_suffix", ""), extra),), given)
+    return _wire_request((FillPrompt(prefix, given.get("input_suffix", ""), extra, param=None),), given)
 
 
 def _prompts(given: Any) -> tuple[Prompt, ...]:
@@ -57,8 +57,7 @@ def _wire_request(prompts: tuple[Prompt, ...], params: Mapping[str, Any]) -> Wir
     problems = list[str]()
     values = read_options(params, problems)
     settings = RequestSettings(values, params, RENAMED)
-    if problems:
-        raise settings.error(one_or_list(problems))
+    refuse_any(problems, settings.error)
     settings.check_limits()
     return WireRequest(
         prompts, settings, params.get("stream", False), reports_progress=params.get("return_progress", False)
@@ -81,22 +80,3 @@ class MixedPrompt:
             elif part:
                 ids += tokenizer.encode(part, add_special_tokens=at == 0)
         return ids
-
-
-@dataclass(frozen=True, slots=True)
-class InfillPrompt:
-    """A text between a prefix and a suffix, after other files.
-
-    Attributes:
-        extra: name and text of each file.
-    """
-
-    prefix: str
-    suffix: str
-    extra: Sequence[tuple[str, str]] = ()
-
-    def resolve(self, llm: LLM) -> list[int]:
-        try:
-            return fill_prompt(llm.tokenizer, self.prefix, self.suffix, self.extra)
-        except UsageError as error:
-            raise ApiError(400, f"{error}", code="not_supported") from None

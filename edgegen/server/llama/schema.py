@@ -1,12 +1,13 @@
 """Schemas of llama-server's API: requests are checked against them, and the OpenAPI document has them."""
 
-from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
+from edgegen.server.http.options import MOST_PROMPTS, MOST_TOOLS
 from edgegen.server.llama.options import completion_options
 from edgegen.server.openai import schema as openai
+from edgegen.server.wire.embeddings import INPUTS
 from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, SSE, Operation, event, posting
 from edgegen.server.wire.parameters import Parameters
 from edgegen.server.wire.ported_options import RETURN_PROGRESS
-from edgegen.server.wire.schemas import PROMPT_IDS, STREAM, TOKEN_ID
+from edgegen.server.wire.schemas import PROMPT_IDS, STREAM, TOKEN_ID, messages_of
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,
@@ -66,23 +67,18 @@ def _infill() -> Schema:
 
 
 def _template() -> Schema:
-    messages = array_of(checked_later(ref("ChatMessage")), 1, MOST_MESSAGES)
     fields = {
         "model": ref("ModelName"),
         "tools": array_of(checked_later(ref("Tool")), most=MOST_TOOLS),
         **{name: openai.COMPONENTS["ChatCompletionRequest"]["properties"][name] for name in _OF_A_CHAT},
     }
-    asked = "a list of messages such as {'role': 'user', 'content': 'Hello'}"
-    return object_of({"messages": expecting(messages, asked)}, parameters(fields))
+    return object_of({"messages": messages_of(checked_later(ref("ChatMessage")))}, parameters(fields))
 
 
 def _embedding() -> Schema:
-    text = expecting({"type": "string", "minLength": 1}, "a text that is not empty")
-    inputs = any_of(text, PROMPT_IDS, array_of(any_of(text, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS))
-    asked = expecting(inputs, "a text, a list of token ids, or a list of such inputs")
     fields = {
-        "content": asked,
-        "input": described(asked, "Another name of content."),
+        "content": INPUTS,
+        "input": described(INPUTS, "Another name of content."),
         "model": ref("ModelName"),
         "embd_normalize": advised(
             described(enum(-1, 2), "2: vectors of the length 1; -1: as they are."), "there is no other normalization"

@@ -3,10 +3,10 @@ has them.
 """
 
 from edgegen.server.http.error_format import COUNT_TOKENS, MESSAGES
-from edgegen.server.http.options import MOST_MESSAGES, MOST_TOOLS
+from edgegen.server.http.options import MOST_TOOLS
 from edgegen.server.wire.operation import DROPPED_COUNT, JSON, SSE, Operation, chatting, event, posting
 from edgegen.server.wire.parameters import Parameters
-from edgegen.server.wire.schemas import NOTHING, STREAM, TOOL_ARGUMENTS, TOOL_NAME, option_schemas
+from edgegen.server.wire.schemas import NOTHING, STREAM, TOOL_ARGUMENTS, TOOL_NAME, messages_of, option_schemas
 from edgegen.strict_json.schema import (
     ADVICE,
     ANYTHING,
@@ -55,9 +55,7 @@ _LEAST_BUDGET = 1024
 """Tokens that ``thinking`` may be given at least, by Anthropic's rule."""
 
 _CACHE: dict[str, Schema] = {"cache_control": ANYTHING}
-_MESSAGES = expecting(
-    array_of(ref("Message"), 1, MOST_MESSAGES), "a list of messages such as {'role': 'user', 'content': 'Hello'}"
-)
+_MESSAGES = messages_of(ref("Message"))
 
 
 def _prompt() -> dict[str, Schema]:

@@ -56,7 +56,7 @@ class InstalledModels:
         self._given = {name: self._store.resolve(reference).absolute() for name, reference in given.items()}
         self._draft = None if engine.draft is None else Bundle.open(self._store.resolve(engine.draft).absolute())
         self._engine = engine
-        self._options_for = options_for or self._as_given
+        self._options_for: Callable[[Bundle], EngineOptions] = options_for or (lambda bundle: engine)
         self._with_store = store
         self._loading = Lock()
         self._loaded = list[LLM]()
@@ -65,20 +65,16 @@ class InstalledModels:
         for bundle in bundles:
             bundle.variant_with(self._options_for(bundle).kv)
         free = available_memory()
-        self._budget = int(free * _OF_FREE_MEMORY) if budget is None and free is not None else budget
+        self.budget = int(free * _OF_FREE_MEMORY) if budget is None and free is not None else budget
         needed = self._memory(bundles[0])
-        if self._budget is None or needed <= self._budget:
+        if self.budget is None or needed <= self.budget:
             return
         if budget is not None:
             raise UsageError(
                 f"{next(iter(given))} needs about {needed / 1e6:,.0f} MB, and --memory-budget allows "
                 f"{budget / 1e6:,.0f} MB: give a larger one, or a smaller model."
             )
-        self._budget = needed  # the user has asked for this model, whatever was measured
-
-    @property
-    def budget(self) -> int | None:
-        return self._budget
+        self.budget = needed  # the user has asked for this model, whatever was measured
 
     def names(self) -> list[str]:
         """The given ones first. A bundle that cannot be read is not among them."""
@@ -125,7 +121,7 @@ class InstalledModels:
         for name, folder in self._given.items():
             bundle = Bundle.open(folder)
             needed = self._memory(bundle)
-            if not loaded or self._budget is None or used + needed <= self._budget:
+            if not loaded or self.budget is None or used + needed <= self.budget:
                 loaded[name] = self._load(bundle)
                 used += needed
         return loaded
@@ -171,7 +167,7 @@ class InstalledModels:
 
     def _load(self, bundle: Bundle) -> LLM:
         kv = self._kv(bundle)
-        budget = self._engine.kv_budget if self._budget is None else kv
+        budget = self._engine.kv_budget if self.budget is None else kv
         # Without a budget for prefixes, any other request would make the next turn of a chat a full prefill.
         engine = replace(self._options_for(bundle), kv_budget=budget, prefix_cache=self._prefixes(kv))
         with self._loading:
@@ -199,17 +195,14 @@ class InstalledModels:
             return self._engine.kv_budget
         of_one = kv_bytes(bundle, self._options_for(bundle))(bundle.manifest.model.max_context)
         full = of_one * self._engine.max_batch_size
-        if self._budget is None:
+        if self.budget is None:
             return full
-        room = (self._budget - self._fixed(bundle)) * 2 // 3
-        return min(full, max(_LEAST_KV, min(self._budget // _KV_SHARES, room)))
+        room = (self.budget - self._fixed(bundle)) * 2 // 3
+        return min(full, max(_LEAST_KV, min(self.budget // _KV_SHARES, room)))
 
     def _prefixes(self, kv: int) -> int:
         """Bytes of KV cache that are kept of finished requests."""
         return kv // 2 if self._engine.prefix_cache is None else self._engine.prefix_cache
-
-    def _as_given(self, bundle: Bundle) -> EngineOptions:
-        return self._engine
 
     def _refuse_when_closed(self, progress: LoadProgress) -> None:
         if self._closed:

@@ -48,7 +48,10 @@ WAITING = PullProgress("waiting until another model is pulled")
 
 
 class Pull:
-    """One model that is being pulled, and who waits for it."""
+    """One model that is being pulled, and who waits for it.
+
+    ``is_ending``: it has been told to end, and no client can join it.
+    """
 
     def __init__(self, order: PullOrder) -> None:
         self.order = order
@@ -59,13 +62,8 @@ class Pull:
         self._stages = list[PullProgress]()
         self._said = deque[str](maxlen=_LAST_LINES)
         self._error: ApiError | None = None
-        self._is_ending = self._has_ended = False
+        self.is_ending = self._has_ended = False
         self._change = asyncio.Event()
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether it has been told to end, and no client can join it."""
-        return self._is_ending
 
     async def follow(self, seconds: float) -> AsyncGenerator[PullProgress]:
         """Every stage from the first on, as far as it was when it was over, and the present one as it goes on.
@@ -104,7 +102,7 @@ class Pull:
 
     def end(self) -> None:
         """Have it end soon."""
-        self._is_ending = True
+        self.is_ending = True
         if self._runner is not None:
             self._runner.end()
         elif self.waits and self.task is not None:
@@ -112,10 +110,10 @@ class Pull:
 
     async def run(self, start: Callable[[PullOrder], PullRunner]) -> None:
         """Pull it, in a process that ``start`` returns."""
-        if self._is_ending:
+        if self.is_ending:
             return
         runner = self._runner = await LOADING.run(start, self.order)
-        if self._is_ending:  # meanwhile
+        if self.is_ending:  # meanwhile
             runner.end()
         arrived, loop = asyncio.Queue[str | int](), asyncio.get_running_loop()
 
@@ -130,7 +128,7 @@ class Pull:
         while isinstance(item := await arrived.get(), str):
             self._hear(item)
         if item != 0:
-            raise _stopped() if self._is_ending else self._refusal(item)
+            raise _stopped() if self.is_ending else self._refusal(item)
 
     def finish(self, error: ApiError | None) -> None:
         """It is over."""
@@ -162,11 +160,11 @@ class Pull:
         if not errors:
             words = "\n".join(self._said)
             _LOG.error("the process that pulled %s ended with code %d and said: %s", self.order.source, code, words)
-            said = f"the process that pulled {self.order.source!r} ended with code {code}; the server's log says more."
-            return ApiError(500, said, kind="server_error", param="model", code="pull_failed")
-        said = _without_places("; ".join([errors[-1].rstrip("."), *notes]), self.order.model)
-        if code == _INVALID_ARGUMENTS:
-            return ApiError(400, f"{said}.", param="model", code="pull_failed")
+            said = f"the process that pulled {self.order.source!r} ended with code {code}; the server's log says more"
+        else:
+            said = _without_places("; ".join([errors[-1].rstrip("."), *notes]), self.order.model)
+            if code == _INVALID_ARGUMENTS:
+                return ApiError(400, f"{said}.", param="model", code="pull_failed")
         return ApiError(500, f"{said}.", kind="server_error", param="model", code="pull_failed")
 
     def _changed(self) -> None:

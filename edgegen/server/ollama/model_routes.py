@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -15,7 +16,7 @@ from edgegen.chat import ChatTemplate
 from edgegen.errors import UsageError
 from edgegen.options.generation import GenerationOptions
 from edgegen.server.http.api_error import ApiError
-from edgegen.server.http.error_format import OLLAMA, Handler, answering
+from edgegen.server.http.error_format import OLLAMA, answering
 from edgegen.server.http.json_body import read_json
 from edgegen.server.http.options import ServerOptions
 from edgegen.server.http.request_log import request_facts
@@ -56,7 +57,7 @@ class OllamaRoutes:
             Route(SHOW, answering(self.show), methods=["POST"]),
             Route(PULL, answering(self.pull), methods=["POST"]),
             Route(DELETE, answering(self.delete), methods=["DELETE"]),
-            *(Route(path, answering(_refusing(path)), methods=["POST"]) for path in REFUSED),
+            *(Route(path, answering(self.refuse), methods=["POST"]) for path in REFUSED),
         ]
 
     async def version(self, request: Request) -> Response:
@@ -64,7 +65,11 @@ class OllamaRoutes:
 
     async def tags(self, request: Request) -> Response:
         """All models that can be served; a bundle that cannot be read is left out."""
-        return JSONResponse({"models": await self._told(await self._models.listed(), _tag)})
+        tags = await self._told(
+            await self._models.listed(),
+            lambda model, bundle: {**_head(model, bundle), "modified_at": _modified(bundle)},
+        )
+        return JSONResponse({"models": tags})
 
     async def ps(self, request: Request) -> Response:
         """List the loaded models."""
@@ -97,10 +102,7 @@ class OllamaRoutes:
             )
         order = await self._order(name)
         request_facts(request.scope).model = order.model
-
-        async def check() -> None:
-            await self._models.find(order.model, exact=True)
-
+        check = partial(self._models.find, order.model, exact=True)
         return PullAnswer(self._pulls, order, check, stream=stream, seconds=self._options.keep_alive_seconds)
 
     async def _is_served(self, name: str) -> bool:
@@ -130,6 +132,9 @@ class OllamaRoutes:
         await self._models.remove(_named(given))
         return Response()
 
+    async def refuse(self, request: Request) -> Response:
+        raise ApiError(400, f"{REFUSED[request.scope['path']]}.", code="not_supported")
+
     async def _told(
         self, models: Iterable[ServedModel], tell: Callable[[ServedModel, Bundle], dict[str, Any]]
     ) -> list[dict[str, Any]]:
@@ -157,17 +162,6 @@ def _named(params: Mapping[str, Any]) -> str:
     if model and name and model != name:
         raise ApiError(400, "model and name are two models: leave name out.", param="name")
     return model or name or ""
-
-
-def _refusing(path: str) -> Handler:
-    async def refuse(request: Request) -> Response:
-        raise ApiError(400, f"{REFUSED[path]}.", code="not_supported")
-
-    return refuse
-
-
-def _tag(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
-    return {**_head(model, bundle), "modified_at": _modified(bundle)}
 
 
 def _process(model: ServedModel, bundle: Bundle) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from edgegen.chat.tools import Tools
 from edgegen.constraint.response_format import read_response_format
-from edgegen.errors import ConversationError, OptionError, one_or_list
+from edgegen.errors import ConversationError, OptionError, one_or_list, refuse_any
 from edgegen.openai.request import each_problem
 from edgegen.openai.request import read_chat as read_conversation
 from edgegen.options.generation import GenerationOptions
@@ -54,8 +54,7 @@ def read_generate(body: Mapping[str, Any]) -> WireRequest:
     settings = _settings(params, problems, chat=plain is None)
     if not (prompt or suffix):
         return _load(params, settings, problems)
-    if problems:
-        raise settings.error(one_or_list(problems))
+    refuse_any(problems, settings.error)
     chosen: str | ModelPrompt = prompt if raw else GeneratePrompt(prompt, system, before, thinks)
     return _wire_request(FillPrompt(prompt, suffix) if suffix else chosen, params, settings)
 
@@ -105,8 +104,7 @@ def _load(given: Mapping[str, Any], settings: RequestSettings, problems: list[st
     seconds = keep_alive_seconds(given.get("keep_alive"))
     if seconds == 0:  # no model is there to check them
         problems += _option_problems(settings.values)
-    if problems:
-        raise settings.error(one_or_list(problems))
+    refuse_any(problems, settings.error)
     return WireRequest((), settings, stream=False, generates=False, keep_alive=seconds, unloads=seconds == 0)
 
 

@@ -1,13 +1,14 @@
 """Schemas of ollama's API: requests are checked against them, and the OpenAPI document has them."""
 
 from edgegen.server.http.error_format import OLLAMA
-from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, MOST_MESSAGES, MOST_TOOLS
+from edgegen.server.http.options import MOST_EMBEDDING_INPUTS, MOST_TOOLS
 from edgegen.server.ollama.options import KEEP_ALIVE, OPTIONS
 from edgegen.server.openai import schema as openai
+from edgegen.server.wire.embeddings import TEXT
 from edgegen.server.wire.operation import GENERATION_ERRORS, JSON, LINES, Operation, chatting, posting
 from edgegen.server.wire.parameters import Parameters
 from edgegen.server.wire.request_settings import OPTION_NAMES
-from edgegen.server.wire.schemas import NOTHING, option_schemas
+from edgegen.server.wire.schemas import NOTHING, messages_of, option_schemas
 from edgegen.strict_json.schema import (
     ADVICE,
     ANYTHING,
@@ -72,12 +73,8 @@ def _request(given: dict[str, Schema]) -> Schema:
 
 
 def _chat() -> Schema:
-    messages = expecting(
-        array_of(ref("OllamaMessage"), most=MOST_MESSAGES),
-        "a list of messages such as {'role': 'user', 'content': 'Hello'}",
-    )
     fields = {
-        "messages": described(messages, "Without any, the model is loaded."),
+        "messages": described(messages_of(ref("OllamaMessage"), least=None), "Without any, the model is loaded."),
         "tools": array_of(checked_later(ref("Tool")), most=MOST_TOOLS),
     }
     return _request({**_generation(), **fields})
@@ -128,8 +125,7 @@ def _named(more: dict[str, Schema]) -> Schema:
 
 
 def _embed() -> Schema:
-    text = expecting({"type": "string", "minLength": 1}, "a text that is not empty")
-    several = array_of(text, most=MOST_EMBEDDING_INPUTS)
+    several = array_of(TEXT, most=MOST_EMBEDDING_INPUTS)
     shared = {"model": ref("ModelName"), "keep_alive": KEEP_ALIVE, "options": ref("OllamaOptions")}
     own = {
         "truncate": described(BOOLEAN, "False: a text that does not fit the context is an error."),

@@ -11,7 +11,7 @@ from edgegen.constraint import (
     read_response_format,
     read_structured_output,
 )
-from edgegen.errors import ConstraintError, one_or_list
+from edgegen.errors import ConstraintError, refuse_any
 from edgegen.openai.request import RENAMED, RENAMED_THINKING, each_problem, from_json, settings_of
 from edgegen.openai.schema import CHAT, CHAT_OWN
 from edgegen.server.wire.parameters import check_stream_options
@@ -48,8 +48,7 @@ def request_settings(params: Mapping[str, Any], url: str, default_tokens: int | 
     settings = RequestSettings(
         {name: from_json(name, value) for name, value in values.items()}, params, renamed, default_tokens
     )
-    if problems:
-        raise settings.error(one_or_list(problems))
+    refuse_any(problems, settings.error)
     settings.check_limits()
     return settings
 

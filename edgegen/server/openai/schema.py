@@ -9,11 +9,19 @@ from edgegen.openai.request import ASKS_NOTHING, RENAMED, RENAMED_THINKING
 from edgegen.openai.schema import CHAT, CHAT_PARAMETERS, COMPLETION, UNSUPPORTED
 from edgegen.options.generation import THINKING_OPTIONS
 from edgegen.options.option import MOST_TOP_LOGPROBS
-from edgegen.server.http.options import MOST_MESSAGES, MOST_PROMPTS, MOST_TOOLS
+from edgegen.server.http.options import MOST_PROMPTS, MOST_TOOLS
 from edgegen.server.wire.operation import DROPPED_COUNT, GENERATION_ERRORS, JSON, SSE, Operation, chatting, event
 from edgegen.server.wire.parameters import Parameters
 from edgegen.server.wire.ported_options import ported_schemas
-from edgegen.server.wire.schemas import NOTHING, PARALLEL_CALLS, PROMPT_IDS, STREAM, TOOL_NAME, option_schemas
+from edgegen.server.wire.schemas import (
+    NOTHING,
+    PARALLEL_CALLS,
+    PROMPT_IDS,
+    STREAM,
+    TOOL_NAME,
+    messages_of,
+    option_schemas,
+)
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,
@@ -69,9 +77,7 @@ def _chat_request() -> Schema:
         "tool_choice": ref("ToolChoice"),
         "parallel_tool_calls": PARALLEL_CALLS,
     }
-    messages = array_of(checked_later(ref("ChatMessage")), 1, MOST_MESSAGES)
-    asked = "a list of messages such as {'role': 'user', 'content': 'Hello'}"
-    return object_of({"messages": expecting(messages, asked)}, parameters(fields))
+    return object_of({"messages": messages_of(checked_later(ref("ChatMessage")))}, parameters(fields))
 
 
 def _completion_request() -> Schema:

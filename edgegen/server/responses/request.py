@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from edgegen.chat import Conversation
 from edgegen.chat.tools import ToolChoice, Tools
-from edgegen.errors import ConversationError, did_you_mean, one_or_list
+from edgegen.errors import ConversationError, did_you_mean, refuse_any
 from edgegen.openai.request import from_json
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.responses.schema import INCLUDED_LOGPROBS, RENAMED, REQUEST
@@ -83,8 +83,7 @@ def _settings(params: Mapping[str, Any]) -> RequestSettings:
             value = _TRUNCATION[value]
         values[option] = from_json(option, value)
     settings = RequestSettings(values, params, RENAMED)
-    if problems:
-        raise settings.error(one_or_list(problems))
+    refuse_any(problems, settings.error)
     values.setdefault("context_overflow", "error")
     if INCLUDED_LOGPROBS in params.get("include", []):
         values.setdefault("logprobs", True)

@@ -16,7 +16,7 @@ from edgegen.errors import EdgegenError, UsageError
 from edgegen.evaluation.parity.report import ParityReport
 from edgegen.llm import LLM
 from edgegen.server.http.api_error import ApiError
-from edgegen.server.http.error_format import Handler, answering
+from edgegen.server.http.error_format import answering
 from edgegen.server.http.json_body import read_json
 from edgegen.server.http.metrics import CONTENT_TYPE, Metrics
 from edgegen.server.http.options import MOST_LIBRARY_CHARACTERS, MOST_TOKENIZED, ServerOptions
@@ -84,8 +84,8 @@ class Information:
             Route("/v1/models", answering(self.models)),
             Route("/v1/models/{model:path}", answering(self.model)),
             Route("/props", answering(self.props)),
-            Route("/tokenize", answering(self._counted(self.tokenize)), methods=["POST"]),
-            Route("/detokenize", answering(self._counted(self.detokenize)), methods=["POST"]),
+            Route("/tokenize", answering(self.tokenize), methods=["POST"]),
+            Route("/detokenize", answering(self.detokenize), methods=["POST"]),
             Route("/metrics", answering(self.metrics)),
         ]
 
@@ -123,41 +123,36 @@ class Information:
 
     async def tokenize(self, request: Request) -> Response:
         """The ids of ``content``, as llama-server has it, or of ``prompt``, as vLLM has it."""
-        body = await read_json(request, _TOKENIZE.read)
-        if "prompt" in body and "content" in body:
-            raise ApiError(400, "content and prompt are the same: leave one out.", param="prompt")
-        if "add_special" in body and "add_special_tokens" in body:
-            raise ApiError(400, "add_special and add_special_tokens are the same: leave one out.", param="add_special")
-        text, special = body.get("content", body.get("prompt")), "prompt" in body
-        special = body.get("add_special", body.get("add_special_tokens", special))
-        if text is None:
-            raise ApiError(400, "content is missing: text expected.", param="content")
-        async with self._models.lease(body.get("model")) as (_, llm):
-            ids = await LONG.run(_tokenized, llm, text, special=special)
-            written = await LONG.run(_written, llm, ids, pieces=bool(body.get("with_pieces")))
-            return StreamingResponse(_told(ids, written, llm.max_context), media_type="application/json")
+        with self._models.admitted():  # a body may be large
+            body = await read_json(request, _TOKENIZE.read)
+            if "prompt" in body and "content" in body:
+                raise ApiError(400, "content and prompt are the same: leave one out.", param="prompt")
+            if "add_special" in body and "add_special_tokens" in body:
+                raise ApiError(
+                    400, "add_special and add_special_tokens are the same: leave one out.", param="add_special"
+                )
+            text, special = body.get("content", body.get("prompt")), "prompt" in body
+            special = body.get("add_special", body.get("add_special_tokens", special))
+            if text is None:
+                raise ApiError(400, "content is missing: text expected.", param="content")
+            async with self._models.lease(body.get("model")) as (_, llm):
+                ids = await LONG.run(_tokenized, llm, text, special=special)
+                written = await LONG.run(_written, llm, ids, pieces=bool(body.get("with_pieces")))
+                return StreamingResponse(_told(ids, written, llm.max_context), media_type="application/json")
 
     async def detokenize(self, request: Request) -> Response:
         """The text of ``tokens``, control tokens included."""
-        body = await read_json(request, _DETOKENIZE.read)
-        async with self._models.lease(body.get("model")) as (_, llm):
-            try:
-                text = await LONG.run(_detokenized, llm, body["tokens"])
-            except UsageError as error:
-                raise ApiError(400, str(error), param="tokens") from None
-        return JSONResponse({"content": text})
+        with self._models.admitted():  # a body may be large
+            body = await read_json(request, _DETOKENIZE.read)
+            async with self._models.lease(body.get("model")) as (_, llm):
+                try:
+                    text = await LONG.run(_detokenized, llm, body["tokens"])
+                except UsageError as error:
+                    raise ApiError(400, str(error), param="tokens") from None
+            return JSONResponse({"content": text})
 
     async def metrics(self, request: Request) -> Response:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})
-
-    def _counted(self, handler: Handler) -> Handler:
-        """``handler``, admitted like a request for text: a body may be large."""
-
-        async def answer(request: Request) -> Response:
-            with self._models.admitted():
-                return await handler(request)
-
-        return answer
 
     def _props(self, name: str, llm: LLM, names: list[str]) -> dict[str, Any]:
         model, variant, template = llm.bundle.manifest.model, llm.bundle.variant, llm.chat_template

@@ -31,10 +31,11 @@ from edgegen.strict_json.schema import BOOLEAN, Schema, any_of, array_of, enum, 
 
 EMBEDDINGS = "/v1/embeddings"
 
-_TEXT: Schema = expecting({"type": "string", "minLength": 1}, "a text that is not empty")
-_SEVERAL = array_of(any_of(_TEXT, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS)
+TEXT: Schema = expecting({"type": "string", "minLength": 1}, "a text that is not empty")
+_SEVERAL = array_of(any_of(TEXT, PROMPT_IDS), 1, MOST_EMBEDDING_INPUTS)
+INPUTS = expecting(any_of(TEXT, PROMPT_IDS, _SEVERAL), "a text, a list of token ids, or a list of such inputs")
 REQUEST: Schema = object_of(
-    {"input": expecting(any_of(_TEXT, PROMPT_IDS, _SEVERAL), "a text, a list of token ids, or a list of such inputs")},
+    {"input": INPUTS},
     parameters(
         {
             "model": ref("ModelName"),
@@ -172,7 +173,7 @@ class EmbeddingsEndpoint:
         try:
             with self._models.admitted():
                 async with time_limit(self._options.request_seconds):
-                    model, asked = await read_json(request, self._read)
+                    model, asked = await read_json(request, lambda body: (body.get("model"), self._wire.read(body)))
                     facts = request_facts(scope)
                     await while_connected(self._answer(model, asked, facts, token, answers), receive, token)
         except TimeoutError:
@@ -188,11 +189,6 @@ class EmbeddingsEndpoint:
                 await answer(scope, receive, send)
         finally:
             self._metrics.ended(self._wire.url, status, perf_counter() - begin)
-
-    def _read(self, body: dict[str, Any]) -> tuple[str | None, EmbeddingsRequest]:
-        """The model that ``body`` names, and what it asks for."""
-        asked = self._wire.read(body)
-        return body.get("model"), asked
 
     async def _answer(
         self,

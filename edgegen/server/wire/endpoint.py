@@ -50,7 +50,7 @@ class GenerationEndpoint:
         try:
             with self._models.admitted():
                 async with time_limit(self._options.request_seconds):
-                    model, asked = await read_json(request, self._read)
+                    model, asked = await read_json(request, lambda body: (body.get("model"), self._wire.read(body)))
                     await while_connected(
                         self._answer(model, asked, request, reply, facts, token, begin), receive, token
                     )
@@ -62,11 +62,6 @@ class GenerationEndpoint:
         finally:
             token.cancel()
             self._metrics.ended(self._wire.url, reply.status, perf_counter() - begin)
-
-    def _read(self, body: dict[str, Any]) -> tuple[str | None, WireRequest]:
-        """The model that ``body`` names, and what it asks for."""
-        asked = self._wire.read(body)
-        return body.get("model"), asked
 
     async def _answer(
         self,

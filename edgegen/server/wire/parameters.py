@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from edgegen.errors import one_or_list
+from edgegen.errors import sentence_or_list
 from edgegen.server.http.api_error import ApiError
 from edgegen.server.wire.schemas import COMPONENTS
 from edgegen.strict_json.check import SchemaCheck
@@ -33,7 +33,7 @@ class Parameters:
 
 def refusal(problems: Sequence[str], param: str | None = None, code: str | None = None) -> ApiError:
     """The error of a request with these problems."""
-    return ApiError(400, one_or_list(problems) + ("." if len(problems) == 1 else ""), param=param, code=code)
+    return ApiError(400, sentence_or_list(problems), param=param, code=code)
 
 
 def check_stream_options(params: Mapping[str, Any]) -> None:

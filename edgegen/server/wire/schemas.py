@@ -22,7 +22,7 @@ from edgegen.options.kinds import (
 from edgegen.options.option import Option
 from edgegen.options.table import GENERATION_OPTIONS
 from edgegen.options.validation import LARGEST
-from edgegen.server.http.options import MOST_BIASES, MOST_STOP_CHARACTERS, MOST_STOPS
+from edgegen.server.http.options import MOST_BIASES, MOST_MESSAGES, MOST_STOP_CHARACTERS, MOST_STOPS
 from edgegen.strict_json.schema import (
     ANYTHING,
     BOOLEAN,
@@ -88,6 +88,12 @@ _SAID = {
     "response_format": "What the text must be: free text, JSON, or what a JSON Schema says.",
 }
 """Descriptions in place of the table's help, which speaks of the command line or of Python."""
+
+
+def messages_of(schema: Schema, least: int | None = 1) -> Schema:
+    """The schema of a list of messages, each of which fits ``schema``."""
+    asked = "a list of messages such as {'role': 'user', 'content': 'Hello'}"
+    return expecting(array_of(schema, least, MOST_MESSAGES), asked)
 
 
 def no_op_schemas(no_ops: Mapping[str, tuple[Schema, str]]) -> dict[str, Schema]:
