@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from edgegen.errors import TensorError, did_you_mean, one_or_list
+from edgegen.errors import TensorError, did_you_mean, refuse_any
 from edgegen_export.architecture.architecture import Architecture
 from edgegen_export.architecture.config import DecoderConfig
 from edgegen_export.architecture.tensor_layouts import Shape, TensorLayout
@@ -70,8 +70,7 @@ def bind(architecture: Architecture, config: DecoderConfig, theirs: Mapping[str,
     unmapped = required.keys() - {name for names, _ in instances for name in names}
     problems += [f"{name}: needed, and the architecture does not say what it is called" for name in sorted(unmapped)]
     problems += [f"{name}: not a tensor of this architecture" for name in sorted(found.keys() - used)]
-    if problems:
-        raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(problems)}")
+    refuse_any(problems, TensorError, "the checkpoint's tensors do not fit its config.json: ")
     return bound
 
 

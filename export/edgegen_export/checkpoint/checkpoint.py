@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from edgegen.bundle.manifest import Source
-from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_list, quoted
+from edgegen.errors import CheckpointError, UsageError, did_you_mean, one_or_list, quoted, refuse_any
 from edgegen_export.checkpoint import hub
 from edgegen_export.checkpoint.gguf import open_gguf, original_tensors, read_original
 from edgegen_export.checkpoint.listing import Listing, ReadListing
@@ -181,8 +181,7 @@ def _open_shards(listing: Listing, index: str) -> dict[str, LazyTensor]:
             said = f"the index has it in {place}" if place else "the index does not name it"
             problems.append(f"tensor {name!r} is in {shard}, but {said}")
         tensors |= found
-    if problems:
-        raise CheckpointError(f"{folder / index}: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, f"{folder / index}: ")
     return tensors
 
 

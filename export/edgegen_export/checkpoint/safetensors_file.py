@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import ml_dtypes
 import numpy as np
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, refuse_any
 from edgegen_export.tensors.lazy import ArrayTensor, LazyTensor
 from edgegen_export.tensors.mapped_file import MappedFile
 
@@ -119,8 +119,7 @@ def _read_header(file: MappedFile) -> tuple[dict[str, _Entry], int]:
             entries[name] = entry
     if not problems:
         problems = _layout_problems(entries, 8 + length, file.size)
-    if problems:
-        raise CheckpointError(f"{where}: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, f"{where}: ")
     return entries, 8 + length
 
 

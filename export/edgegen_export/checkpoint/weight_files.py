@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import cast
 
 from edgegen.bundle.checkpoint_place import GGUF, gguf_parts, without_part
-from edgegen.errors import CheckpointError, did_you_mean, one_or_list, quoted
+from edgegen.errors import CheckpointError, did_you_mean, quoted, refuse_any
 from edgegen.system import is_portable, name_clashes, read_regular
 
 WEIGHTS = "model.safetensors"
@@ -121,8 +121,7 @@ def read_index(path: Path) -> dict[str, str]:
     if not problems:
         names = name_clashes(cast(dict[str, str], placed).values())
         problems = [f"{first!r} and {second!r} are one file where case makes no difference" for first, second in names]
-    if problems:
-        raise CheckpointError(f"{path}: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, f"{path}: ")
     return cast(dict[str, str], placed)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgegen.bundle.manifest import WANTED_STATES, HiddenStates, MatrixFormat, Quantization
-from edgegen.errors import TensorError, UnsupportedModelError, one_or_list
+from edgegen.errors import TensorError, UnsupportedModelError, refuse_any
 from edgegen_export.architecture.binding import bind
 from edgegen_export.architecture.components.attention import Attention
 from edgegen_export.architecture.components.draft_input import AssistantInput
@@ -124,8 +124,7 @@ class AssistantCheckpoint:
             kept = None if source is None else model.attentions[source]
             if problem := _unreadable(reading, kept):
                 problems.append(f"its layer {layer} {problem}")
-        if problems:
-            raise UnsupportedModelError(f"{self.source} is not an assistant of this model: {one_or_list(problems)}")
+        refuse_any(problems, UnsupportedModelError, f"{self.source} is not an assistant of this model: ")
 
     def decoder(self, model: DecoderConfig, whole: DecoderConfig) -> DecoderConfig:
         """The assistant of ``model`` as a decoder; ``whole``: the model as its config describes it."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, refuse_any
 from edgegen_export.tokenizer.added_token import AddedToken
 from edgegen_export.tokenizer.classes import TokenizerClass
 from edgegen_export.tokenizer.components import template
@@ -44,8 +44,7 @@ def complete(tokenizer: TokenizerJson, settings: TokenizerSettings, kind: Tokeni
         last = _end(tokenizer, settings, kind, "eos_token", problems) if add_eos else None
         if first or last or _adds_tokens(tokenizer):
             tokenizer.post_processor = template(first, last)
-    if problems:
-        raise CheckpointError(f"the tokenizer's files do not fit each other: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, "the tokenizer's files do not fit each other: ")
     return (tokenizer.added, tokenizer.pre_tokenizer, tokenizer.post_processor) != before
 
 

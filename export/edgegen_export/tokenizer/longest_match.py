@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, refuse_any
 from edgegen.tokenizer.spelling import byte_level_letters
 from edgegen_export.tokenizer.components import bpe, byte_level, chain, isolated
 from edgegen_export.tokenizer.settings import TokenizerSettings
@@ -77,8 +77,7 @@ def longest_match(
     except CycleError:
         merges = []
         problems.append("tokens of two bytes that follow each other in a circle")
-    if problems:
-        raise CheckpointError(f"the vocabulary of longest tokens does not make a tokenizer: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, "the vocabulary of longest tokens does not make a tokenizer: ")
     split = isolated(_pattern(token.decode() for token in tokens.values() if _is_text(token)))
     vocab = {text: i for i, text in others.items()} | {_as_letters(token): i for i, token in tokens.items()}
     return TokenizerJson.of(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, refuse_any
 from edgegen_export.tokenizer.sentencepiece_proto import parse_model
 
 _TIKTOKEN = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
@@ -98,8 +98,7 @@ def read_sentencepiece(data: bytes, name: str) -> SentencePieceModel:
         problems.append("it keeps spaces as they are (escape_whitespaces is off), which is not supported")
     ids: dict[str, int] = {key: getattr(trainer, key) for key in ("unk_id", "bos_id", "eos_id", "pad_id")}
     problems += [f"its {key} is {i}, but it has {len(pieces)} pieces" for key, i in ids.items() if i >= len(pieces)]
-    if problems:
-        raise CheckpointError(f"{name}: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, f"{name}: ")
     bos_id, eos_id, pad_id = (i if (i := ids[key]) >= 0 else None for key in ("bos_id", "eos_id", "pad_id"))
     return SentencePieceModel(
         pieces=pieces,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, refuse_any
 from edgegen_export.tokenizer.added_token import AddedToken
 
 CONFIG = "tokenizer_config.json"
@@ -97,8 +97,7 @@ class TokenizerSettings:
         if not isinstance(extra_ids, int) or not 0 <= extra_ids <= 10_000:
             problems.append(f"{CONFIG}: extra_ids is not a number of tokens")
             extra_ids = 0
-        if problems:
-            raise CheckpointError(one_or_list(problems))
+        refuse_any(problems, CheckpointError)
         return cls(
             tokenizer_class,
             {role: token and by_text.get(token.content, token) for role, token in specials.items()},
@@ -130,8 +129,7 @@ def read_object(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
     """
     problems: list[str] = []
     value = _object(files, name, problems)
-    if problems:
-        raise CheckpointError(one_or_list(problems))
+    refuse_any(problems, CheckpointError)
     return value
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, refuse_any
 from edgegen_export.tokenizer.components import Component, bpe, byte_level, chain, isolated
 from edgegen_export.tokenizer.pre_tokenizers import NFC, QWEN2_WORDS
 from edgegen_export.tokenizer.settings import TokenizerSettings
@@ -48,8 +48,7 @@ def read_vocabulary(vocabulary: bytes, merges: bytes) -> Vocabulary:
     problems += merge_problems(ids, pairs)
     if len(set(ids.values())) < len(ids):
         problems.append(f"{VOCABULARY} gives two tokens the same id")
-    if problems:
-        raise CheckpointError(f"{VOCABULARY} and {MERGES} do not make a tokenizer: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, f"{VOCABULARY} and {MERGES} do not make a tokenizer: ")
     return Vocabulary(ids, tuple(pairs))
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, refuse_any
 from edgegen_export.checkpoint.gguf.header import ARCHITECTURE, GgufHeader, TensorEntry, read_header
 from edgegen_export.checkpoint.gguf.quantized_tensor import Mxfp4Rows, QuantizedTensor
 from edgegen_export.checkpoint.weight_files import gguf_parts, listed
@@ -51,8 +51,7 @@ def open_gguf(path: Path) -> GgufFile:
         problems.append(f"its parts hold {len(tensors)} tensors, its header promises {expected}")
     if not problems and not tensors:
         problems.append("it holds no tensors, a vocabulary at most")
-    if problems:
-        raise CheckpointError(f"{path}: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, f"{path}: ")
     return GgufFile(path, metadata, tensors)
 
 

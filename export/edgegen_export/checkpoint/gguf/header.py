@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from edgegen.errors import CheckpointError, one_or_list
+from edgegen.errors import CheckpointError, refuse_any
 from edgegen_export.checkpoint.gguf.formats import FORMATS, Format
 from edgegen_export.tensors.mapped_file import MappedFile
 
@@ -104,8 +104,7 @@ class _Reader:
             else:
                 entries[name] = entry
         problems += _layout_problems(entries, self._file.size)
-        if problems:
-            raise _MalformedError(one_or_list(problems))
+        refuse_any(problems, _MalformedError)
         return GgufHeader(metadata, entries)
 
     def _begin(self, path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from edgegen.errors import CheckpointError, one_or_list, suggestions
+from edgegen.errors import CheckpointError, refuse_any, suggestions
 from edgegen_export.checkpoint.gguf.file import GgufFile
 from edgegen_export.checkpoint.gguf.layouts import Heads, NetHeads
 from edgegen_export.files.fields import Fields, is_a, name_of, shown
@@ -180,8 +180,7 @@ class MetadataReader(Fields):
             f"change the result{near}"
             for key, near in zip(strange, suggestions(strange, self._read), strict=True)
         ]
-        if problems:
-            raise CheckpointError(f"{self._gguf.path} cannot be exported: {one_or_list(problems)}")
+        refuse_any(problems, CheckpointError, f"{self._gguf.path} cannot be exported: ")
 
     def _get(self, key: str, kind: type[T], default: T | None, stand_in: T) -> T:
         value = self.value(key)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from edgegen.errors import CheckpointError, UnsupportedModelError, did_you_mean, one_or_list
+from edgegen.errors import CheckpointError, UnsupportedModelError, did_you_mean, refuse_any
 from edgegen_export.checkpoint.gguf.architecture import PREFIX, DraftLayer, GgufArchitecture
 from edgegen_export.checkpoint.gguf.architectures import ARCHITECTURES
 from edgegen_export.checkpoint.gguf.config_rules import ROPE_FACTORS
@@ -161,8 +161,7 @@ def original_tensors(gguf: GgufFile, original: Original) -> dict[str, LazyTensor
             continue
         for i, number in enumerate(cast(list[float], numbers)):
             tensors[theirs.replace("{i}", str(i))] = LazyTensor.from_array(np.full(shape, number, np.float32))
-    if problems:
-        raise CheckpointError(f"{gguf.path}: {one_or_list(problems)}")
+    refuse_any(problems, CheckpointError, f"{gguf.path}: ")
     if draft is None or not draft.prefix:
         return tensors
     layer = PREFIX.replace("{i}", str(original.layers))
@@ -212,8 +211,7 @@ def _token_ids(gguf: GgufFile) -> dict[str, Any]:
     """bos, eos and pad; eos is a list where several tokens end a text, those included that llama.cpp knows by name."""
     given = {key: gguf.metadata.get(f"tokenizer.ggml.{key}") for key in (_BOS, _PAD, *_ENDS)}
     wrong = [f"tokenizer.ggml.{key} is {value!r}" for key, value in given.items() if type(value) not in (int, NoneType)]
-    if wrong:
-        raise CheckpointError(f"{gguf.path}: the id of a token is a whole number: {one_or_list(wrong)}")
+    refuse_any(wrong, CheckpointError, f"{gguf.path}: the id of a token is a whole number: ")
     ids = {name: given[key] for name, key in (("bos_token_id", _BOS), ("pad_token_id", _PAD)) if given[key] is not None}
     ends = list(dict.fromkeys(given[key] for key in _ENDS if given[key] is not None))
     if ends:

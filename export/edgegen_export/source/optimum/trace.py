@@ -24,7 +24,7 @@ from edgegen.errors import (
     UsageError,
     did_you_mean,
     first_line,
-    one_or_list,
+    refuse_any,
 )
 
 TASK = "text-generation-with-past"
@@ -78,8 +78,7 @@ class LoadedModel:
             raise UnsupportedModelError(f"transformers cannot load this model: {first_line(error)}") from error
         missing = [f"{name}: missing" for name in sorted(loading["missing_keys"])]
         missing += [f"{name}: not a tensor of this architecture" for name in sorted(loading["unexpected_keys"])]
-        if missing:
-            raise TensorError(f"the checkpoint's tensors do not fit its config.json: {one_or_list(missing)}")
+        refuse_any(missing, TensorError, "the checkpoint's tensors do not fit its config.json: ")
         self._model.eval()
 
     def trace(self, folder: Path) -> Path:
@@ -145,8 +144,7 @@ def check_traceable(config: Mapping[str, Any]) -> None:
         )
         if problem
     ]
-    if problems:
-        raise UnsupportedModelError(f"the checkpoint cannot be traced: {one_or_list(problems)}")
+    refuse_any(problems, UnsupportedModelError, "the checkpoint cannot be traced: ")
 
 
 def read_config(folder: Path, max_context: int | None) -> TracedConfig:

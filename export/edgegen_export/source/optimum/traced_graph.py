@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from edgegen.bundle.manifest import CacheClass, KVLayer, KVSpec
-from edgegen.errors import UnsupportedModelError, one_or_list
+from edgegen.errors import UnsupportedModelError, refuse_any
 from edgegen_export.tensors.lazy import LazyTensor
 
 IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
@@ -84,8 +84,7 @@ class TracedGraph:
         vocabulary = _shape(outputs[LOGITS])[-1:] if LOGITS in outputs else []
         if not vocabulary or not isinstance(vocabulary[0], int):
             problems.append("it has no logits over a vocabulary of known size")
-        if problems:
-            raise UnsupportedModelError(f"the graph that optimum traced cannot be used: {one_or_list(problems)}")
+        refuse_any(problems, UnsupportedModelError, "the graph that optimum traced cannot be used: ")
 
         arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         nodes: list[NodeProto] = []
