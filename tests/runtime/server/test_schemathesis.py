@@ -1,6 +1,7 @@
 """schemathesis reads the server's OpenAPI document and sends what it allows and what it does not."""
 
 import copy
+import json
 import logging
 from collections import Counter
 from typing import Any, cast
@@ -46,7 +47,11 @@ def document() -> dict[str, Any]:
     found = copy.deepcopy(openapi_document())
     schemas = found["components"]["schemas"]
     schemas["ModelName"] = {"enum": ["fake"]}
+    schemas["AnyTokenId"] = dict(schemas["TokenId"])
     schemas["TokenId"]["maximum"] = VOCAB_SIZE - 1
+    for schema in schemas.values():
+        if end := schema.get("properties", {}).get("eos_token_id"):  # which the vocabulary need not have
+            end["anyOf"] = json.loads(json.dumps(end["anyOf"]).replace("/TokenId", "/AnyTokenId"))
     for name in ("ChatCompletionRequest", "CompletionRequest", "ResponseRequest", "MessageRequest"):
         for limit in ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens"):
             if limit in schemas[name]["properties"]:
@@ -146,7 +151,9 @@ def test_the_server_keeps_to_its_document(
             case.body = with_whole_numbers(case.body)
         response = case.call(app=app, base_url=OWN)
         statuses[response.status_code] += 1
-        case.validate_response(response, checks=CHECKS)
+        too_large = response.status_code == 413  # refused unread, which schemathesis takes for no refusal
+        judged = [check for check in CHECKS if not (too_large and check is OPENAPI_CHECKS.negative_data_rejection)]
+        case.validate_response(response, checks=judged)
 
     with caplog.at_level(logging.WARNING):
         send()
