@@ -165,7 +165,8 @@ def _body_with_kernels(body: bytes, states: Set[bytes], *, fuse: bool) -> tuple[
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     rewritten, added = with_pending_tokens(rewritten, states, shapes, results)
     rewritten = _without_unused_casts(rewritten, results)
-    unused = rewriter.shared.keys() - {name for node in rewritten if node for name in node.inputs}
+    read = {name for node in rewritten if node for name in node.inputs} if rewriter.shared else set[bytes]()
+    unused = rewriter.shared.keys() - read
 
     names = iter(tensors)
     kept = [part for part in parts if part[0] != _INITIALIZER or next(names) not in unused]
