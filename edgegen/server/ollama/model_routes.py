@@ -57,7 +57,7 @@ class OllamaRoutes:
             Route(SHOW, answering(self.show), methods=["POST"]),
             Route(PULL, answering(self.pull), methods=["POST"]),
             Route(DELETE, answering(self.delete), methods=["DELETE"]),
-            *(Route(path, answering(self.refuse), methods=["POST"]) for path in REFUSED),
+            *(Route(path, answering(partial(_refuse, why)), methods=["POST"]) for path, why in REFUSED.items()),
         ]
 
     async def version(self, request: Request) -> Response:
@@ -132,9 +132,6 @@ class OllamaRoutes:
         await self._models.remove(_named(given))
         return Response()
 
-    async def refuse(self, request: Request) -> Response:
-        raise ApiError(400, f"{REFUSED[request.scope['path']]}.", code="not_supported")
-
     async def _told(
         self, models: Iterable[ServedModel], tell: Callable[[ServedModel, Bundle], dict[str, Any]]
     ) -> list[dict[str, Any]]:
@@ -162,6 +159,10 @@ def _named(params: Mapping[str, Any]) -> str:
     if model and name and model != name:
         raise ApiError(400, "model and name are two models: leave name out.", param="name")
     return model or name or ""
+
+
+async def _refuse(why: str, request: Request) -> Response:
+    raise ApiError(400, f"{why}.", code="not_supported")
 
 
 def _process(model: ServedModel, bundle: Bundle) -> dict[str, Any]:
