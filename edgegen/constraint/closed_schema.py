@@ -186,6 +186,7 @@ class _Closer:
         else:
             for keyword, listed in seal.items():
                 given: Any = node.get(keyword, {})
+                # What is given comes first and counts, for objects are written in the schema's order.
                 node[keyword] = listed if keyword == "additionalProperties" else {**given, **listed, **given}
 
     def _stay_open(self, node: Schema) -> None:

@@ -70,13 +70,13 @@ def check_whitespace(whitespace: Whitespace, pattern: str | None) -> None:
     Raises:
         ConstraintError: there is no such way of spacing, or the pattern may match what is no space.
     """
-    if pattern is not None:
-        read_whitespace_pattern(pattern)
     known = get_args(Whitespace)
     if whitespace not in known:
         raise ConstraintError(
             f"whitespace is one of {', '.join(known)}, not {whitespace!r}{did_you_mean(whitespace, known)}"
         )
+    if pattern is not None:
+        read_whitespace_pattern(pattern)
 
 
 def read_whitespace_pattern(pattern: str) -> str:
