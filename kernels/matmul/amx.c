@@ -3,8 +3,8 @@
  * PANEL rows of the matrix are packed once into memory of the task, as signed bytes, whatever bits their codes have: of
  * each block two tiles, for 16 rows each. The panel is cut into segments of one lane, which stay in the first cache
  * while all rows of x are multiplied with them, a tile of 16 at a time: the floats of 16 by 16 elements stay in
- * registers until their lane's blocks end. While the tiles of a block are multiplied, the sums of the block before are
- * scaled.
+ * registers until their lane's blocks end. Products follow each other without a gap, of whatever lane, half or tile
+ * of x they are: while one is computed, the sums of the second before it are stored, and those of the third scaled.
  */
 #include "tiles.h"
 
@@ -21,7 +21,8 @@ enum {
   SCALES = 16,          /* blocks whose scales, or zero points, are packed together */
   RESIDENT = 20 * 1024, /* bytes of a segment: beside a tile of x they fit into 48 kB */
   /* Of four blocks of 3 or 2 bits, in a segment. */
-  MOST_GROUPS = RESIDENT / (NARROW_GROUP * PANEL)
+  MOST_GROUPS = RESIDENT / (NARROW_GROUP * PANEL),
+  MOST_PRODUCTS = 2 * RESIDENT / (32 * PANEL) /* of a segment and a tile of x */
 };
 
 /* Codes [blocks, lane after lane][2][block / 4][HALF][4], scales and zeros [blocks][PANEL]. Zero points are taken off
@@ -151,27 +152,42 @@ static void pack(const Matrix *matrix, size_t n, size_t last, Panel panel) {
   }
 }
 
+/* A product of two tiles: a block of x by half the panel's rows. */
+typedef struct {
+  const int8_t *w;
+  size_t x; /* bytes from the segment's first codes of a row of x */
+  size_t b, half, lane;
+  bool begins, ends; /* is the first, or last, of its lane and half in the segment */
+  bool empty;        /* there is no such block: the lane has none in this segment, and its sums are not taken */
+} Product;
+
 /* Of some lanes of a panel the blocks of each from its block `first` on, before `last`. */
 typedef struct {
   size_t lane, lanes, first, last;
+  bool ends; /* the lanes */
+  size_t count;
+  Product products[MOST_PRODUCTS]; /* for each tile of x */
 } Segment;
 
-/* A tile of x's rows from m; those of the floats that wait are `tile` and the next. */
+/* One product of the segment with a tile of x: its rows from m; those of the floats that wait are `tile` and the next.
+ */
 typedef struct {
-  size_t m, tile;
+  size_t product, tile, m;
   const int8_t *codes; /* of the segment's first block */
-  size_t apart;        /* bytes from row to row */
-} Rows;
+} Place;
 
 typedef struct {
   const Matrix *matrix;
   const Inputs *x;
+  size_t count; /* rows of x */
+  size_t apart; /* bytes from row to row of their codes */
   Panel panel;
   size_t n, last; /* rows of the matrix: the panel's first, and where all end */
   float *y;
-  float *kept;    /* [LANES][rows of x, in whole tiles][PANEL] */
-  size_t of_lane; /* floats */
-  int32_t sums[2][TOGETHER * HALF] __attribute__((aligned(64)));
+  float *kept;               /* [LANES][rows of x, in whole tiles][PANEL] */
+  size_t of_lane;            /* floats */
+  const uint8_t *ahead, *end; /* codes that are asked for meanwhile, and where the matrix's end */
+  int32_t sums[4][TOGETHER * HALF] __attribute__((aligned(64)));
   int8_t parts[TOGETHER * MOST_GROUPS * NARROW_GROUP] __attribute__((aligned(64))); /* what gather_parts orders */
 } Work;
 
@@ -210,124 +226,160 @@ INLINE TARGET void add_scaled(const Work *work, const int32_t *sums, size_t m, s
 }
 
 /* Where the floats of a lane wait. */
-INLINE TARGET float *kept_at(const Work *work, const Rows *rows, size_t half, size_t lane) {
-  return work->kept + lane * work->of_lane + rows->tile * PANEL + half * HALF;
+INLINE TARGET float *kept_at(const Work *work, const Place *place, const Product *product, size_t lane) {
+  return work->kept + lane * work->of_lane + place->tile * PANEL + product->half * HALF;
 }
 
 /* Lets the floats of a lane wait; or if all its blocks are in them, adds the second's to the first's, or all lanes'. */
-INLINE TARGET void end_lane(const Work *work, const Rows *rows, size_t half, size_t lane, bool ended, const __m512 *f,
-                            const size_t count) {
+INLINE TARGET void end_lane(const Work *work, const Segment *segment, const Place *place, const Product *product,
+                            const __m512 *f, const size_t count) {
   const Matrix *matrix = work->matrix;
-  float *first = kept_at(work, rows, half, 0);
-  if (!ended || lane % 2 == 0) {
-    float *kept = kept_at(work, rows, half, lane);
+  float *first = kept_at(work, place, product, 0);
+  if (!segment->ends || product->lane % 2 == 0) {
+    float *kept = kept_at(work, place, product, product->lane);
 #pragma GCC unroll 16
     for (size_t i = 0; i < count; i++) _mm512_store_ps(kept + i * PANEL, f[i]);
-  } else if (lane == 1) {
+  } else if (product->lane == 1) {
 #pragma GCC unroll 16
     for (size_t i = 0; i < count; i++)
       _mm512_store_ps(first + i * PANEL, _mm512_add_ps(_mm512_load_ps(first + i * PANEL), f[i]));
   } else {
-    const size_t n = work->n + half * HALF, left = n < work->last ? work->last - n : 0;
+    const size_t n = work->n + product->half * HALF, left = n < work->last ? work->last - n : 0;
     const __mmask16 there = left >= HALF ? 0xffff : (__mmask16)((1u << left) - 1);
-    const float *third = kept_at(work, rows, half, 2);
+    const float *third = kept_at(work, place, product, 2);
     const __m512 bias = matrix->bias ? _mm512_maskz_loadu_ps(there, matrix->bias + n) : _mm512_setzero_ps();
 #pragma GCC unroll 16
     for (size_t i = 0; i < count; i++) {
       const __m512 later = _mm512_add_ps(_mm512_load_ps(third + i * PANEL), f[i]);
       __m512 total = _mm512_add_ps(_mm512_load_ps(first + i * PANEL), later);
       if (matrix->bias) total = _mm512_add_ps(total, bias);
-      _mm512_mask_storeu_ps(work->y + (rows->m + i) * matrix->rows + n, there, total);
+      _mm512_mask_storeu_ps(work->y + (place->m + i) * matrix->rows + n, there, total);
     }
   }
 }
 
-/* The sums of block k of the segment's; tiles are literal numbers. */
-#define MULTIPLY_BLOCK(tile, tile_of_x, tile_of_w, k)                                                                  \
-  {                                                                                                                    \
-    ZERO_TILE(tile);                                                                                                   \
-    LOAD_TILE(tile_of_x, x + (k) * LANES * block, rows->apart);                                                        \
-    LOAD_TILE(tile_of_w, w + (k) * 2 * HALF * block, HALF * 4);                                                        \
-    ADD_TILE_PRODUCTS(tile, tile_of_x, tile_of_w);                                                                     \
-    STORE_TILE(tile, work->sums[tile], HALF * 4);                                                                      \
-  }
-
-/* A tile of x by half the panel's rows and one lane of the segment. */
-INLINE TILED void multiply_lane(Work *work, const Segment *segment, const Rows *rows, size_t half, size_t lane,
-                                const size_t count, const bool zeros) {
+/* The last tile of x ends with its last row: what it shares with the tile before is computed twice, and waits in rows
+ * of its own. `loads`: its codes will be read. */
+TARGET static void begin_tile(Work *work, const Segment *segment, Place *place, bool loads) {
   const Matrix *matrix = work->matrix;
-  const size_t block = matrix->block, all = lane_blocks(matrix, lane), last = segment->last < all ? segment->last : all;
-  const size_t blocks = last > segment->first ? last - segment->first : 0, b = segment->first * LANES + lane;
-  const int8_t *x = rows->codes + (lane - segment->lane) * block;
-  const int8_t *w = work->panel.codes + ((lane_begin(matrix, lane) + segment->first) * 2 + half) * block * HALF;
-  const float *kept = kept_at(work, rows, half, lane);
-  __m512 f[TOGETHER] = {0};
+  const size_t rows = work->count < TOGETHER ? work->count : TOGETHER;
+  place->product = 0;
+  place->m = place->tile + rows <= work->count ? place->tile : work->count - rows;
+  if (!loads) return;
+  if (is_narrow(matrix)) {
+    gather_parts(work, place->m, segment->first, segment->last - segment->first, rows);
+    place->codes = work->parts;
+  } else {
+    const size_t block = segment->first * LANES + segment->lane;
+    place->codes = work->x->codes + (place->m * work->x->stride + block) * matrix->block;
+  }
+  for (size_t i = 0; segment->ends && segment->lane + segment->lanes == LANES && i < rows; i++) {
+    const float *y = work->y + (place->m + i) * matrix->rows + work->n; /* what will be written */
+    __builtin_prefetch(y, 1);
+    if (work->n + HALF < work->last) __builtin_prefetch(y + HALF, 1);
+  }
+}
+
+/* Goes on to the next product, perhaps with the next tile of x. */
+INLINE TARGET void go_on(Work *work, const Segment *segment, Place *place, bool loads) {
+  if (++place->product < segment->count) return;
+  place->tile += TOGETHER;
+  if (place->tile < work->count) begin_tile(work, segment, place, loads);
+}
+
+/* Adds a product's sums, scaled, to the floats of its lane. */
+INLINE TARGET void take_sums(Work *work, const Segment *segment, Place *place, const int32_t *sums, __m512 *f,
+                             const size_t count, const bool zeros) {
+  const Product *product = &segment->products[place->product];
+  if (product->begins) {
+    const float *kept = kept_at(work, place, product, product->lane);
 #pragma GCC unroll 16
-  for (size_t i = 0; i < count; i++) f[i] = segment->first ? _mm512_load_ps(kept + i * PANEL) : _mm512_setzero_ps();
-  if (blocks) MULTIPLY_BLOCK(0, 4, 6, 0)
-  for (size_t k = 0; k < blocks; k += 2) {
-    if (k + 1 < blocks) MULTIPLY_BLOCK(1, 5, 7, k + 1)
-    add_scaled(work, work->sums[0], rows->m, b + k * LANES, half, f, count, zeros);
-    if (k + 1 == blocks) break;
-    if (k + 2 < blocks) MULTIPLY_BLOCK(0, 4, 6, k + 2)
-    add_scaled(work, work->sums[1], rows->m, b + (k + 1) * LANES, half, f, count, zeros);
+    for (size_t i = 0; i < count; i++)
+      f[i] = segment->first ? _mm512_load_ps(kept + i * PANEL) : _mm512_setzero_ps();
   }
-  end_lane(work, rows, half, lane, segment->last == lane_blocks(matrix, 0), f, count);
+  if (!product->empty) add_scaled(work, sums, place->m, product->b, product->half, f, count, zeros);
+  if (product->ends) end_lane(work, segment, place, product, f, count);
+  go_on(work, segment, place, false);
 }
 
-INLINE TILED void multiply_rows(Work *work, const Segment *segment, const Rows *rows, const size_t count,
-                                const bool zeros) {
-  for (size_t half = 0; half < 2; half++)
-    for (size_t lane = segment->lane; lane < segment->lane + segment->lanes; lane++)
-      multiply_lane(work, segment, rows, half, lane, count, zeros);
+/* A product begins, the sums of another are stored, and those of a third are taken; tiles are literal numbers. */
+#define STEP(tile, tile_of_x, tile_of_w, stored, taken)                                                                \
+  if (step >= 2 && step < all + 2) STORE_TILE(stored, work->sums[stored], HALF * 4);                                   \
+  if (step < all) {                                                                                                    \
+    const Product *product = &segment->products[loaded.product];                                                       \
+    ZERO_TILE(tile);                                                                                                   \
+    LOAD_TILE(tile_of_x, loaded.codes + product->x, work->apart);                                                      \
+    LOAD_TILE(tile_of_w, product->w, HALF * 4);                                                                        \
+    ADD_TILE_PRODUCTS(tile, tile_of_x, tile_of_w);                                                                     \
+    go_on(work, segment, &loaded, true);                                                                               \
+    if (work->ahead < work->end) __builtin_prefetch(work->ahead, 0, 2), work->ahead += 64;                             \
+  }                                                                                                                    \
+  if (step >= 3) take_sums(work, segment, &scaled, work->sums[taken], f, count, zeros);                                \
+  if (++step == all + 3) break;
+
+/* All tiles of x by a segment of the panel. */
+INLINE TILED void multiply_tiles(Work *work, const Segment *segment, const size_t count, const bool zeros) {
+  const size_t all = segment->count * ((work->count + TOGETHER - 1) / TOGETHER);
+  Place loaded = {0}, scaled = {0};
+  begin_tile(work, segment, &loaded, true);
+  begin_tile(work, segment, &scaled, false);
+  __m512 f[TOGETHER] = {0};
+  for (size_t step = 0;;) {
+    STEP(0, 4, 6, 2, 1)
+    STEP(1, 5, 7, 3, 2)
+    STEP(2, 4, 6, 0, 3)
+    STEP(3, 5, 7, 1, 0)
+  }
 }
 
-#define MULTIPLY_ROWS(NAME, COUNT, ZEROS)                                                                              \
-  TILED static void NAME(Work *work, const Segment *segment, const Rows *rows, size_t count) {                         \
+#define MULTIPLY_TILES(NAME, COUNT, ZEROS)                                                                             \
+  TILED static void NAME(Work *work, const Segment *segment, size_t count) {                                           \
     (void)count;                                                                                                       \
-    multiply_rows(work, segment, rows, COUNT, ZEROS);                                                                  \
+    multiply_tiles(work, segment, COUNT, ZEROS);                                                                       \
   }
-MULTIPLY_ROWS(whole_tile, TOGETHER, false)
-MULTIPLY_ROWS(whole_tile_zeros, TOGETHER, true)
-MULTIPLY_ROWS(few_rows, count, false)
-MULTIPLY_ROWS(few_rows_zeros, count, true)
+MULTIPLY_TILES(whole_tiles, TOGETHER, false)
+MULTIPLY_TILES(whole_tiles_zeros, TOGETHER, true)
+MULTIPLY_TILES(few_rows, count, false)
+MULTIPLY_TILES(few_rows_zeros, count, true)
 
-/* All rows of x by a segment of the panel. The last tile of x ends with its last row: what it shares with the tile
- * before is computed twice, and waits in rows of its own. */
-TARGET static void by_segment(Work *work, const Segment *segment, size_t count) {
+/* The products of one lane of a segment by half the panel's rows. */
+static void add_products(const Work *work, Segment *segment, size_t half, size_t lane) {
   const Matrix *matrix = work->matrix;
-  const size_t rows = count < TOGETHER ? count : TOGETHER, row = work->x->stride * matrix->block;
-  const size_t groups = segment->last - segment->first;
-  const bool zeros = matrix->bits == 8 && matrix->zeros;
-  const bool ends = segment->lane + segment->lanes == LANES && segment->last == lane_blocks(matrix, 0);
-  for (size_t tile = 0; tile < count; tile += TOGETHER) {
-    Rows of = {.m = tile + rows <= count ? tile : count - rows, .tile = tile, .codes = work->parts};
-    if (is_narrow(matrix)) {
-      gather_parts(work, of.m, segment->first, groups, rows);
-      of.apart = groups * NARROW_GROUP;
-    } else {
-      of.codes = work->x->codes + of.m * row + (segment->first * LANES + segment->lane) * matrix->block;
-      of.apart = row;
-    }
-    for (size_t i = 0; ends && i < rows; i++) { /* what will be written */
-      const float *y = work->y + (of.m + i) * matrix->rows + work->n;
-      __builtin_prefetch(y, 1);
-      if (work->n + HALF < work->last) __builtin_prefetch(y + HALF, 1);
-    }
-    if (rows == TOGETHER) (zeros ? whole_tile_zeros : whole_tile)(work, segment, &of, rows);
-    else (zeros ? few_rows_zeros : few_rows)(work, segment, &of, rows);
+  const size_t all = lane_blocks(matrix, lane), block = matrix->block;
+  for (size_t k = segment->first; k == segment->first || (k < segment->last && k < all); k++) {
+    Product product = {.x = (k - segment->first) * LANES * block + (lane - segment->lane) * block,
+                       .b = k * LANES + lane,
+                       .half = half,
+                       .lane = lane,
+                       .begins = k == segment->first,
+                       .ends = k + 1 == segment->last || k + 1 >= all,
+                       .empty = k >= all};
+    product.w = product.empty ? work->panel.codes : tile_at(matrix, work->panel, product.b, half);
+    segment->products[segment->count++] = product;
   }
+}
+
+static void by_segment(Work *work, size_t lane, size_t lanes, size_t first, size_t last) {
+  const Matrix *matrix = work->matrix;
+  Segment segment = {.lane = lane, .lanes = lanes, .first = first, .last = last};
+  segment.ends = last == lane_blocks(matrix, 0);
+  for (size_t half = 0; half < 2; half++)
+    for (size_t l = lane; l < lane + lanes; l++) add_products(work, &segment, half, l);
+  work->apart = is_narrow(matrix) ? (last - first) * NARROW_GROUP : work->x->stride * matrix->block;
+  const bool zeros = matrix->bits == 8 && matrix->zeros;
+  if (work->count >= TOGETHER) (zeros ? whole_tiles_zeros : whole_tiles)(work, &segment, TOGETHER);
+  else (zeros ? few_rows_zeros : few_rows)(work, &segment, work->count);
 }
 
 /* Segments of so many lanes that they have all bytes of x's lines. */
-TARGET static void by_panel(Work *work, size_t count) {
+static void by_panel(Work *work) {
   const Matrix *matrix = work->matrix;
   const size_t lanes = is_narrow(matrix) ? LANES : 64 / matrix->block, all = lane_blocks(matrix, 0);
   const size_t most = RESIDENT / (lanes * matrix->block * PANEL), segments = (all + most - 1) / most;
   const size_t size = (all + segments - 1) / segments;
   for (size_t lane = 0; lane < LANES; lane += lanes)
     for (size_t first = 0; first < all; first += size)
-      by_segment(work, &(Segment){lane, lanes, first, first + size < all ? first + size : all}, count);
+      by_segment(work, lane, lanes, first, first + size < all ? first + size : all);
 }
 
 /* Of `rows` rows of x, and blocks of so many columns. */
@@ -348,16 +400,18 @@ TILED static void multiply(const Matrix *matrix, const Inputs *x, size_t count, 
     return;
   }
   Work work;
-  work.matrix = matrix, work.x = x, work.last = last, work.y = y;
+  work.matrix = matrix, work.x = x, work.count = count, work.last = last, work.y = y;
   work.panel.codes = scratch;
   work.panel.zeros = (int32_t *)(work.panel.codes + panel_codes(matrix));
   work.panel.scales = (float *)(work.panel.zeros + rounded_up(matrix->blocks, SCALES) * PANEL);
   work.kept = work.panel.scales + rounded_up(matrix->blocks, SCALES) * PANEL, work.of_lane = kept_size(count);
+  work.end = matrix->codes + last * row_bytes(matrix);
   const TileShapes shapes = shapes_of(count < TOGETHER ? count : TOGETHER, matrix->block);
   SHAPE_TILES(&shapes);
   for (work.n = first; work.n < last; work.n += PANEL) {
+    work.ahead = matrix->codes + (work.n + PANEL < last ? work.n + PANEL : last) * row_bytes(matrix);
     pack(matrix, work.n, last, work.panel);
-    by_panel(&work, count);
+    by_panel(&work);
   }
   RELEASE_TILES();
 }
