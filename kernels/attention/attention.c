@@ -28,7 +28,6 @@ enum {
   TOKENS_OF_A_TASK = 8, /* that are rotated and appended */
   ROWS_OF_A_TASK = 64,  /* queries that share tiles of keys and values, and are joined by one thread */
   ENOUGH_TASKS = 48,    /* with fewer blocks of queries the cache is split among tasks too, by its parts */
-  MOST_WORKERS = 64,    /* calls, each with scratch memory */
   VECTOR_FLOATS = 16    /* of the widest vector: arrays of floats are whole ones */
 };
 
@@ -729,7 +728,7 @@ void edgegen_lay_out_attention(AttentionRun *job, uint8_t *kept, uint8_t *passin
   job->sums = job->steps + bytes.steps / sizeof(float), job->states = job->sums + bytes.steps / sizeof(float);
 }
 
-size_t edgegen_attention_tasks(const AttentionRun *job) { return least(count_blocks(job) * job->slices, MOST_WORKERS); }
+size_t edgegen_attention_tasks(const AttentionRun *job) { return edgegen_workers(count_blocks(job) * job->slices); }
 
 static void append(void *data, size_t task) {
   AttentionRun *job = data;

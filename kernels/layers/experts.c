@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_EXPERTS = 1 << 16, MOST_CALLS = 64, MOST_SLICES = 16, ROWS_FOR_ONE = 4, FEWEST_TOKENS = 4 };
+enum { MOST_EXPERTS = 1 << 16, MOST_SLICES = 16, ROWS_FOR_ONE = 4, FEWEST_TOKENS = 4 };
 static const size_t WORK_OF_A_SLICE = (size_t)1 << 18; /* products */
 
 typedef struct {
@@ -183,11 +183,11 @@ static OrtStatus *run(const OrtKernelContext *context, Job *job) {
   sort_pairs(job);
   cut(job, &experts->first);
   if ((status = edgegen_run(api, context, FEWEST_TOKENS, round_token, job->tokens, job)) ||
-      (status = edgegen_run(api, context, 2, multiply_slices, smaller(job->slice_count, MOST_CALLS), job)))
+      (status = edgegen_run(api, context, 2, multiply_slices, edgegen_workers(job->slice_count), job)))
     return status;
   cut(job, &experts->second);
   if ((status = edgegen_run(api, context, 2, open_pair, job->pairs, job)) ||
-      (status = edgegen_run(api, context, 2, multiply_slices, smaller(job->slice_count, MOST_CALLS), job)))
+      (status = edgegen_run(api, context, 2, multiply_slices, edgegen_workers(job->slice_count), job)))
     return status;
   return edgegen_run(api, context, FEWEST_TOKENS, add_token, job->tokens, job);
 }
@@ -215,7 +215,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   const Kernels *kernels = experts->kernels;
   job.worker_size =
       rounded_up(larger(kernels->scratch_size(first, job.tokens), kernels->scratch_size(second, job.tokens)), 64);
-  size_t most_slices = smaller(job.pairs, experts->count) * MOST_SLICES, calls = smaller(most_slices, MOST_CALLS);
+  size_t most_slices = smaller(job.pairs, experts->count) * MOST_SLICES, calls = edgegen_workers(most_slices);
   if (code_size + (2 * block_count + width + 8) * 8 > SIZE_MAX / 4 / job.pairs ||
       job.worker_size > SIZE_MAX / 4 / calls)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockExperts: x has too many rows");

@@ -29,7 +29,6 @@ enum {
   ROWS_FOR_ONE = 4,        /* of the matrix, which the kernels of one row of x read together */
   MOST_TASKS_OF_ROWS = 16, /* of x, as far as the next number allows */
   MOST_ROWS_OF_A_TASK = 8,
-  MOST_WORKERS = 64,    /* each has memory */
   HEADS_OF_A_TASK = 16, /* of attention, whose keys and values are appended: at most */
   MOST_SPINS = 4096,    /* before a thread gives its core away */
   AHEAD = 16384         /* bytes at most that a waiting worker prefetches */
@@ -327,7 +326,7 @@ static OrtStatus *run_job(Job *job, OrtKernelContext *context, const float *x, f
   atomic_init(&job->next_worker, 0), atomic_init(&job->all_taken, false);
   size_t segments = cut(job), tasks = plan(job, segments), calls = 1, kept = 0;
   for (size_t i = 0; i < job->phases; i++) calls = job->phase[i].tasks > calls ? job->phase[i].tasks : calls;
-  calls = smaller(calls, MOST_WORKERS);
+  calls = edgegen_workers(calls);
   Sizes sizes = sizes_of(job, segments);
   size_t per_row = sizes.codes + 2 * sizes.blocks + sizes.between[0] + sizes.between[1] + sizes.sum;
   job->row_size = sizes.row, job->worker_size = sizes.row + sizes.scratch;

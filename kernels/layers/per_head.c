@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_HEADS = 1 << 16, MOST_CALLS = 64, FEWEST_HEADS = 2 };
+enum { MOST_HEADS = 1 << 16, FEWEST_HEADS = 2 };
 
 typedef struct {
   const OrtApi *api;
@@ -81,7 +81,7 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   x.dimensions[2] = (int64_t)first->rows;
   if ((status = edgegen_output(api, context, 0, x.dimensions, 3, &job.y)) || !job.tokens) return status;
 
-  size_t calls = of->heads < MOST_CALLS ? of->heads : MOST_CALLS;
+  size_t calls = edgegen_workers(of->heads);
   job.worker_size = rounded_up(of->kernels->scratch_size(first, job.tokens), 64);
   size_t of_row = input_size(first) + 8 * input_stride(first) + 4 * first->rows;
   if (of_row > SIZE_MAX / 8 / of->heads / job.tokens || job.worker_size > SIZE_MAX / 8 / calls)

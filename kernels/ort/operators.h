@@ -85,6 +85,10 @@ bool edgegen_broadcasts(const FloatTensor *skip, const FloatTensor *x);
 OrtStatus *edgegen_run(const OrtApi *api, const OrtKernelContext *context, size_t fewest,
                        void (*function)(void *, size_t), size_t tasks, void *data);
 
+/* How many of those calls are worth memory of their own: as many as the system has processors, or FEWEST_WORKERS, since
+ * there may be more threads, and `tasks` at most. */
+size_t edgegen_workers(size_t tasks);
+
 /* What every operator on the CPU answers. */
 const char *edgegen_provider(const OrtCustomOp *op);
 int edgegen_float_type(const OrtCustomOp *op, size_t index);

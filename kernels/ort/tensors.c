@@ -1,9 +1,17 @@
 /* What the operators share: reading tensors, initializers and attributes, each length checked. */
 #include "operators.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <unistd.h>
+#endif
+
+enum { FEWEST_WORKERS = 8, MOST_WORKERS = 64 };
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message) {
   return ORT_CALL(api, ORT_CREATE_STATUS, OrtCreateStatus)(code, message);
@@ -203,6 +211,25 @@ OrtStatus *edgegen_run(const OrtApi *api, const OrtKernelContext *context, size_
                                                                                        data);
   for (size_t task = 0; task < tasks; task++) function(data, task);
   return NULL;
+}
+
+static long processors(void) {
+#if defined(_WIN32)
+  return (long)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
+#else
+  return sysconf(_SC_NPROCESSORS_ONLN);
+#endif
+}
+
+size_t edgegen_workers(size_t tasks) {
+  static atomic_size_t known; /* 0: not yet; who asks first does not matter */
+  size_t most = atomic_load_explicit(&known, memory_order_relaxed);
+  if (!most) {
+    const long there = processors();
+    most = there < FEWEST_WORKERS ? FEWEST_WORKERS : there > MOST_WORKERS ? MOST_WORKERS : (size_t)there;
+    atomic_store_explicit(&known, most, memory_order_relaxed);
+  }
+  return tasks < most ? tasks : most;
 }
 
 const char *edgegen_provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
