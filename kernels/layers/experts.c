@@ -220,13 +220,13 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
       job.worker_size > SIZE_MAX / 4 / calls)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockExperts: x has too many rows");
   size_t needed = lay_out(&job, code_size, block_count, width, most_slices, calls, NULL);
-  uint8_t *memory = malloc(needed + 64);
+  uint8_t *memory = edgegen_take_memory(needed + 64);
   if (!memory) return edgegen_failure(api, ORT_FAIL, "BlockExperts: no memory");
   lay_out(&job, code_size, block_count, width, most_slices, calls,
           (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63));
   atomic_init(&job.next_slice, 0);
   status = run(context, &job);
-  free(memory);
+  edgegen_give_memory_back(memory);
   return status;
 }
 

@@ -337,11 +337,11 @@ static OrtStatus *run_job(Job *job, OrtKernelContext *context, const float *x, f
   size_t needed =
       job->count * per_row + sizes.attention + kept + calls * job->worker_size + tasks * sizeof(atomic_flag) + 192;
   uint8_t few[16384], *heap = NULL, *memory = few;
-  if (needed > sizeof few) memory = heap = malloc(needed);
+  if (needed > sizeof few) memory = heap = edgegen_take_memory(needed);
   if (!memory) return edgegen_failure(api, ORT_FAIL, "FusedLayers: no memory");
   lay_out(job, segments, calls, x, y, sizes, aligned(memory));
   OrtStatus *status = edgegen_run(api, context, 2, take_tasks, calls, job);
-  free(heap);
+  edgegen_give_memory_back(heap);
   for (size_t i = 0; !status && i < job->layers->attentions; i++)
     if (job->attention[i].failed) status = edgegen_failure(api, ORT_FAIL, "FusedLayers: no memory");
   if (!status && job->layers->attentions && edgegen_interrupted(job->attention)) status = edgegen_interruption(api);

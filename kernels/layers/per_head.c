@@ -86,12 +86,12 @@ static OrtStatus *compute(void *state, OrtKernelContext *context) {
   size_t of_row = input_size(first) + 8 * input_stride(first) + 4 * first->rows;
   if (of_row > SIZE_MAX / 8 / of->heads / job.tokens || job.worker_size > SIZE_MAX / 8 / calls)
     return edgegen_failure(api, ORT_INVALID_ARGUMENT, "BlockMatMulPerHead: x has too many rows");
-  uint8_t *memory = malloc(lay_out(&job, calls, NULL) + 64);
+  uint8_t *memory = edgegen_take_memory(lay_out(&job, calls, NULL) + 64);
   if (!memory) return edgegen_failure(api, ORT_FAIL, "BlockMatMulPerHead: no memory");
   lay_out(&job, calls, (uint8_t *)(((uintptr_t)memory + 63) & ~(uintptr_t)63));
   atomic_init(&job.next_head, 0);
   status = edgegen_run(api, context, FEWEST_HEADS, multiply_heads, calls, &job);
-  free(memory);
+  edgegen_give_memory_back(memory);
   return status;
 }
 

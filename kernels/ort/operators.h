@@ -89,6 +89,11 @@ OrtStatus *edgegen_run(const OrtApi *api, const OrtKernelContext *context, size_
  * there may be more threads, and `tasks` at most. */
 size_t edgegen_workers(size_t tasks);
 
+/* Memory of one call; NULL if there is none. Up to MOST_KEPT bytes of it are kept for the next call, whoever makes it:
+ * the C library would take larger blocks from the system each time, a page after the other. */
+void *edgegen_take_memory(size_t size);
+void edgegen_give_memory_back(void *memory); /* or NULL */
+
 /* What every operator on the CPU answers. */
 const char *edgegen_provider(const OrtCustomOp *op);
 int edgegen_float_type(const OrtCustomOp *op, size_t index);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #endif
 
-enum { FEWEST_WORKERS = 8, MOST_WORKERS = 64 };
+enum { FEWEST_WORKERS = 8, MOST_WORKERS = 64, LEAST_KEPT = 1 << 20, MOST_KEPT = 64 << 20 };
 
 OrtStatus *edgegen_failure(const OrtApi *api, int code, const char *message) {
   return ORT_CALL(api, ORT_CREATE_STATUS, OrtCreateStatus)(code, message);
@@ -230,6 +230,30 @@ size_t edgegen_workers(size_t tasks) {
     atomic_store_explicit(&known, most, memory_order_relaxed);
   }
   return tasks < most ? tasks : most;
+}
+
+/* A block's size stands in a line of its own before it. */
+enum { BEFORE = 64 };
+static _Atomic(uint8_t *) kept;
+
+void *edgegen_take_memory(size_t size) {
+  if (size > SIZE_MAX - BEFORE) return NULL;
+  uint8_t *block = NULL;
+  if (size >= LEAST_KEPT && size <= MOST_KEPT && (block = atomic_exchange(&kept, NULL))) {
+    if (*(size_t *)block >= size) return block + BEFORE;
+    free(block);
+  }
+  if (!(block = malloc(size + BEFORE))) return NULL;
+  *(size_t *)block = size;
+  return block + BEFORE;
+}
+
+void edgegen_give_memory_back(void *memory) {
+  if (!memory) return;
+  uint8_t *block = (uint8_t *)memory - BEFORE;
+  const size_t size = *(size_t *)block;
+  if (size >= LEAST_KEPT && size <= MOST_KEPT) block = atomic_exchange(&kept, block);
+  free(block);
 }
 
 const char *edgegen_provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
