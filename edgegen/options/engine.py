@@ -37,7 +37,7 @@ class EngineOptions(OptionSet):
         common=True,
     )
     prefill_chunk: int = option(
-        128,
+        256,
         "Speed and memory",
         Number(int, 2),
         "Chunked prefill: most prompt tokens per step.",

@@ -114,4 +114,4 @@ def test_the_memory_plan_is_told_in_one_line(int8_bundle: Bundle) -> None:
     text = str(plan_memory(int8_bundle, 10**9, EngineOptions(), batch=2))
     assert text.startswith("about 8")
     assert f"context of {int8_bundle.manifest.model.max_context} tokens for 2 sequences at once" in text
-    assert text.endswith("int8 KV cache, prefill chunks of 128")
+    assert text.endswith("int8 KV cache, prefill chunks of 256")

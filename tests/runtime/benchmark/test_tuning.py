@@ -51,7 +51,7 @@ def test_the_fastest_is_chosen_on_each_axis(bundle: Bundle) -> None:
     found = tune(
         bundle, repeats=2, run_round=machine, found=FOUR, on_progress=lambda done, all_: progress.append((done, all_))
     )
-    assert found.default.options == TunedOptions(4, 128, "float32")
+    assert found.default.options == TunedOptions(4, 256, "float32")
     assert found.chosen.options == TunedOptions(3, 64, "float32")
     assert found.prompt_tokens == 200
     assert found.chosen.seconds == pytest.approx(200 * 0.001 + 64 * 0.010)
@@ -61,8 +61,8 @@ def test_the_fastest_is_chosen_on_each_axis(bundle: Bundle) -> None:
     threads = [options.threads for options in machine.seen]
     assert threads[:6] == [4, 2, 3, 4, 2, 3]
     assert set(threads[6:]) == {3}
-    assert [options.prefill_chunk for options in machine.seen[6:12]] == [128, 32, 64] * 2
-    assert progress == [(done, 14) for done in range(1, 15)]
+    assert [options.prefill_chunk for options in machine.seen[6:14]] == [256, 32, 64, 128] * 2
+    assert progress == [(done, 16) for done in range(1, 17)]
 
 
 def test_what_is_hardly_faster_is_no_reason_to_leave_the_default(bundle: Bundle) -> None:
