@@ -17,6 +17,8 @@ from bench.compare.environments import Environment, InstallError
 from bench.compare.numpy_model import NumpyModel
 from bench.compare.report import Agreement, Result, Settings, ShapeReport
 from bench.compare.shapes import SHAPES, Named
+from edgegen.benchmark.bandwidth import megabytes_for
+from edgegen.system import available_memory
 
 PROMPT_LENGTHS = (1, 5, 16, 33, 64, 100, 128, 200)
 
@@ -105,8 +107,9 @@ class Comparison:
             except (InstallError, NotInstalledError, PeerError, OSError) as error:
                 result.failure = str(error)
         self._agree(checkpoint)
+        block = megabytes_for(sizes.weights_per_token, available_memory())
         for i in range(self._settings.rounds):
-            report.bandwidth.append(read_bandwidth(self._settings.threads))
+            report.bandwidth.append(read_bandwidth(self._settings.threads, block))
             for entry in self._ready():
                 say(f"{self._name}: round {i + 1} of {self._settings.rounds}: {entry.result.contestant.label}")
                 self._measure(entry)

@@ -10,6 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+_LEAST, _MOST = 140, 512
+"""Megabytes of a block that stands for a model."""
+
+
+def megabytes_for(bytes_read: int, available: int | None) -> int:
+    """Megabytes of a block for a model of whose weights a token reads ``bytes_read``: as many, from 140 to 512.
+
+    It takes no more than a quarter of the memory that is ``available``, in bytes, if that is known; but for the least.
+    """
+    most = _MOST if available is None else min(_MOST, available // 4_000_000)
+    return max(_LEAST, min(most, bytes_read // 1_000_000))
+
 
 def read_bandwidth(threads: int, megabytes: int = 140, seconds: float = 1.0) -> float:
     """Bytes per second of the best pass; the best, because a ceiling is what is looked for."""

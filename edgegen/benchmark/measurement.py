@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from edgegen.benchmark.bandwidth import read_bandwidth
+from edgegen.benchmark.bandwidth import megabytes_for, read_bandwidth
 from edgegen.benchmark.options import BenchmarkOptions
 from edgegen.benchmark.round import Batch, Decode, Prefill, Round
 from edgegen.benchmark.timed_graphs import TimedGraphs
@@ -19,7 +19,14 @@ from edgegen.model.loading import open_graphs, open_tokenizer
 from edgegen.model.ort_session import runtime_version
 from edgegen.model.sliding_window import bytes_needed, windows_of
 from edgegen.options.engine import EngineOptions
-from edgegen.system import peak_memory, physical_cores, proportional_memory, read_regular, second_level_cache
+from edgegen.system import (
+    available_memory,
+    peak_memory,
+    physical_cores,
+    proportional_memory,
+    read_regular,
+    second_level_cache,
+)
 
 _SPIN_SECONDS = 0.2
 """By then every thread that waited for more work has given up; ONNX Runtime's take 0.04 s."""
@@ -74,6 +81,9 @@ def measure(
         context = plan.contexts[0]
         return Batch(rows, context, workbench.decode(rows, context, plan.steps).whole)
 
+    def bandwidth(threads: int) -> float:
+        return read_bandwidth(threads, megabytes_for(weights_read, available_memory()), _BANDWIDTH_SECONDS)
+
     windows = windows_of(variant.kv, second_level_cache(), kernels=runs_kernels(options.kernels))
     return Round(
         onnxruntime=runtime_version(),
@@ -87,7 +97,7 @@ def measure(
         prefill=_each(plan.prefill, lambda tokens: Prefill(tokens, workbench.prefill(tokens)), on_part),
         decode=_each(plan.contexts, decode, on_part),
         batch=_each(plan.batches, batch, on_part),
-        bandwidth=_each([options.threads or physical_cores()], _bandwidth, on_part)[0],
+        bandwidth=_each([options.threads or physical_cores()], bandwidth, on_part)[0],
     )
 
 
@@ -104,10 +114,6 @@ def _workbench(bundle: Bundle, variant: GraphVariant, options: BenchmarkOptions)
     )
     model = bundle.manifest.model
     return Workbench(make_runner(graphs, variant, model.vocab_size, model.max_context), graphs, options.prefill_chunk)
-
-
-def _bandwidth(threads: int) -> float:
-    return read_bandwidth(threads, seconds=_BANDWIDTH_SECONDS)
 
 
 def _each(
