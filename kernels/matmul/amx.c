@@ -186,7 +186,7 @@ typedef struct {
   float *y;
   float *kept;               /* [LANES][rows of x, in whole tiles][PANEL] */
   size_t of_lane;            /* floats */
-  const uint8_t *ahead, *end; /* codes that are asked for meanwhile, and where the matrix's end */
+  const uint8_t *ahead, *end; /* codes that are asked for meanwhile, and where the last end */
   int32_t sums[4][TOGETHER * HALF] __attribute__((aligned(64)));
   int8_t parts[TOGETHER * MOST_GROUPS * NARROW_GROUP] __attribute__((aligned(64))); /* what gather_parts orders */
 } Work;

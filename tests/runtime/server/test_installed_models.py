@@ -136,7 +136,7 @@ def test_what_a_model_takes(store: Path, int8_bundle: Bundle) -> None:
     models = InstalledModels({"one": "one"}, stock, budget=10**9)
     tokenizer = int8_bundle.manifest.files["tokenizer.json"].size
     vocab_size = int8_bundle.manifest.model.vocab_size
-    activations = 19_000_000 + 4 * (128 * 64 * 13 + 4 * vocab_size)
+    activations = 19_000_000 + 4 * (256 * 64 * 13 + 4 * vocab_size)
     table = int8_bundle.manifest.model.max_context * (64 + 2)  # of positions, whose rows are looked up
     weights = int((int8_bundle.weights_size - table) * 1.46) + 8 * tokenizer + activations
     assert models.memory("one") == pytest.approx(weights + 3 * 512 * 2 * 3 * 64 * 1.5, abs=1)
