@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-_LEAST, _MOST = 140, 512
-"""Megabytes of a block that stands for a model."""
+_MIN_MEGABYTES, _MAX_MEGABYTES = 140, 512
+"""Of a block that stands for a model."""
 
 
 def megabytes_for(bytes_read: int, available: int | None) -> int:
@@ -19,11 +19,11 @@ def megabytes_for(bytes_read: int, available: int | None) -> int:
 
     It takes no more than a quarter of the memory that is ``available``, in bytes, if that is known; but for the least.
     """
-    most = _MOST if available is None else min(_MOST, available // 4_000_000)
-    return max(_LEAST, min(most, bytes_read // 1_000_000))
+    limit = _MAX_MEGABYTES if available is None else min(_MAX_MEGABYTES, available // 4_000_000)
+    return max(_MIN_MEGABYTES, min(limit, bytes_read // 1_000_000))
 
 
-def read_bandwidth(threads: int, megabytes: int = 140, seconds: float = 1.0) -> float:
+def read_bandwidth(threads: int, megabytes: int = _MIN_MEGABYTES, seconds: float = 1.0) -> float:
     """Bytes per second of the best pass; the best, because a ceiling is what is looked for."""
     words = megabytes * 1_000_000 // 4 // threads
     # Written here and not lazily zero: untouched pages would all be the one zero page, and cached.
