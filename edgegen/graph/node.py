@@ -1,5 +1,6 @@
 """Nodes of an ONNX graph, read in one pass and written again as other operators."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -16,6 +17,9 @@ _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
 _ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_TEXT, _ATTRIBUTE_TYPE = 1, 3, 4, 20
 _INTEGER_TYPE = 2
 _NAME_TAG = field(_ATTRIBUTE_NAME, b"")[0]
+_KERNEL_DOMAIN = field(_DOMAIN, b"edgegen")
+_KERNEL = re.compile(b"(?s:%b.)(\\w+)%b" % (field(_OP_TYPE, b"")[:1], _KERNEL_DOMAIN))
+"""The type of a node and its domain, as :meth:`GraphNode.replaced` writes them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,9 +76,14 @@ class GraphNode:
         parts = [field(_INPUT, name) for name in inputs] + [field(_OUTPUT, name) for name in outputs]
         if self.name:
             parts.append(field(_NAME, self.name))
-        parts += [field(_OP_TYPE, op_type), field(_DOMAIN, b"edgegen")]
+        parts += [field(_OP_TYPE, op_type), _KERNEL_DOMAIN]
         parts += [field(_ATTRIBUTE, attribute) for attribute in attributes.values()]
         return type(self)(b"".join(parts), op_type, b"edgegen", self.name, inputs, outputs, attributes)
+
+
+def kernels_of(graph: bytes) -> list[str]:
+    """Names of the operators that :meth:`GraphNode.replaced` has put into a serialized graph, sorted."""
+    return sorted({name.decode() for name in _KERNEL.findall(graph)})
 
 
 def integer_attribute(name: bytes, value: int) -> bytes:

@@ -33,6 +33,7 @@ from edgegen.graph.kernel_operators import (
     with_kernels,
 )
 from edgegen.graph.low_rank import LowRank, with_low_rank
+from edgegen.graph.node import kernels_of
 from edgegen.graph.pending_tokens import pending_input
 from edgegen.model.kernels import (
     cannot_keep,
@@ -278,7 +279,8 @@ def _open(
         options.add_external_initializers([*constants], [*held])
     source, rewritten = model if isinstance(model, bytes) else str(model), None
     try:
-        wanted, kernels = kernels, kernels and _register_kernels(options)
+        library = _loadable_kernels() if kernels else None
+        wanted, kernels = kernels, library is not None
         if not isinstance(model, bytes) and not kernels and conversion is not None:
             raise BundleError(cannot_keep(conversion.format.name, model.name, wanted=wanted))
         if not isinstance(model, bytes) and not kernels and needs_kernels(read_regular(model)):
@@ -294,6 +296,9 @@ def _open(
             source = rewritten = graph
         elif isinstance(model, bytes) and kernels:
             source = with_kernels(model, states, fuse=False)  # what is between its nodes may be an output
+        if library and isinstance(source, bytes):
+            options.add_session_config_entry("edgegen.operators", f",{','.join(kernels_of(source))},")
+            options.register_custom_ops_library(str(library))
         on_handed_over()
         # With its fallback it would print what failed, in words of the graph's, and try the same again.
         session = cast(Any, ort).InferenceSession(
@@ -335,16 +340,16 @@ def session_options(threads: int | None) -> Any:
     return options
 
 
-def _register_kernels(options: Any) -> bool:
-    """Whether graphs opened with ``options`` can use our operators from now on."""
+def _loadable_kernels() -> Path | None:
+    """The library of our operators, where there is one that ONNX Runtime can load."""
     if (library := kernel_library()) is None:
-        return False
+        return None
     try:
-        options.register_custom_ops_library(str(library))
+        cast(Any, ort).SessionOptions().register_custom_ops_library(str(library))
     except Exception as error:  # as above
         warnings.warn(cannot_load(library, error), stacklevel=2)
-        return False
-    return True
+        return None
+    return library
 
 
 _OPEN = WeakSet[Any]()

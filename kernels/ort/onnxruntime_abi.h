@@ -51,6 +51,9 @@ typedef void (*OrtReleaseStatus)(OrtStatus *status);
 typedef void (*OrtReleaseTensorTypeAndShapeInfo)(OrtTensorTypeAndShapeInfo *info);
 typedef OrtStatus *(*OrtKernelInfoGetInputCount)(const OrtKernelInfo *info, size_t *out);
 typedef OrtStatus *(*OrtKernelInfoGetInputName)(const OrtKernelInfo *info, size_t index, char *out, size_t *size);
+typedef OrtStatus *(*OrtHasSessionConfigEntry)(const OrtSessionOptions *options, const char *key, int *out);
+typedef OrtStatus *(*OrtGetSessionConfigEntry)(const OrtSessionOptions *options, const char *key, char *out,
+                                               size_t *size);
 typedef OrtStatus *(*OrtKernelInfoGetConstantInputTensor)(const OrtKernelInfo *info, size_t index, int *constant,
                                                           const OrtValue **out);
 typedef OrtStatus *(*OrtKernelContextParallelFor)(const OrtKernelContext *context, void (*function)(void *, size_t),
@@ -76,6 +79,8 @@ enum {
   ORT_RELEASE_TENSOR_TYPE_AND_SHAPE_INFO = 99,
   ORT_KERNEL_INFO_GET_INPUT_COUNT = 230,
   ORT_KERNEL_INFO_GET_INPUT_NAME = 232,
+  ORT_HAS_SESSION_CONFIG_ENTRY = 237,
+  ORT_GET_SESSION_CONFIG_ENTRY = 238,
   ORT_KERNEL_INFO_GET_CONSTANT_INPUT_TENSOR = 249,
   ORT_KERNEL_CONTEXT_PARALLEL_FOR = 274
 };

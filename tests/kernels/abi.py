@@ -49,6 +49,7 @@ def ask(library: Path) -> dict[str, set[str]]:
     """Return the probe's findings of each place: "right", "wrong" or, asked several times, both."""
     options = cast(Any, ort).SessionOptions()
     options.intra_op_num_threads = 2
+    options.add_session_config_entry("probe.entry", "words")
     options.register_custom_ops_library(str(library))
     session = cast(Any, ort).InferenceSession(_graph(), options, providers=["CPUExecutionProvider"])
     (y,) = session.run(None, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})

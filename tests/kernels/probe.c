@@ -53,6 +53,21 @@ static void check_status(void) {
   CHECK(ORT_RELEASE_STATUS, in_use() < before + MANY * 100);
 }
 
+/* An entry of the configuration that abi.py makes, and one that nobody made. */
+static void check_entries(const OrtSessionOptions *options) {
+  OrtHasSessionConfigEntry has = ORT_CALL(api, ORT_HAS_SESSION_CONFIG_ENTRY, OrtHasSessionConfigEntry);
+  int there = 0, other = 1;
+  OrtStatus *status = has(options, "probe.entry", &there);
+  CHECK(ORT_HAS_SESSION_CONFIG_ENTRY, !status && there && !has(options, "probe.none", &other) && !other);
+  char value[16] = {0};
+  size_t size = sizeof value, few = 3;
+  OrtGetSessionConfigEntry get = ORT_CALL(api, ORT_GET_SESSION_CONFIG_ENTRY, OrtGetSessionConfigEntry);
+  status = get(options, "probe.entry", value, &size);
+  OrtStatus *refused = get(options, "probe.entry", value, &few);
+  CHECK(ORT_GET_SESSION_CONFIG_ENTRY, !status && size == 6 && !strcmp(value, "words") && refused);
+  if (refused) ORT_CALL(api, ORT_RELEASE_STATUS, OrtReleaseStatus)(refused);
+}
+
 static void check_tensor(const OrtValue *value) {
   size_t before = in_use();
   OrtTensorTypeAndShapeInfo *info = NULL;
@@ -182,6 +197,7 @@ __attribute__((visibility("default"))) OrtStatus *RegisterCustomOps(OrtSessionOp
   api = base->GetApi(ORT_API_VERSION);
   CHECK(GetApi, api != NULL);
   check_status();
+  check_entries(options);
   OrtCustomOpDomain *domain = NULL;
   OrtStatus *status = ORT_CALL(api, ORT_CREATE_CUSTOM_OP_DOMAIN, OrtCreateCustomOpDomain)("probe", &domain);
   CHECK(ORT_CREATE_CUSTOM_OP_DOMAIN, !status && domain);

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgegen.graph.kernel_operators import with_kernels
 from edgegen.model.kernels import kernel_library
+from tests.kernels.material import register
 
 needs_kernels = pytest.mark.skipif(kernel_library() is None, reason="the kernels are not compiled")
 
@@ -56,7 +57,7 @@ def session(graph: bytes, threads: int = 1) -> Any:
     options = cast(Any, ort).SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
-    options.register_custom_ops_library(str(kernel_library()))
+    register(options, graph)
     return cast(Any, ort).InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 

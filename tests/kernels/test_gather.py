@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from edgegen.graph.kernel_operators import with_kernels
-from edgegen.model.kernels import kernel_library
-from tests.kernels.material import SCALE_TYPES, ScaleType, random_weights
+from tests.kernels.material import SCALE_TYPES, ScaleType, random_weights, register
+from tests.kernels.stock import needs_kernels
 
-LIBRARY = kernel_library()
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="the kernels are not compiled: python kernels/build.py")
+pytestmark = needs_kernels
 
 ROWS = 50
 
@@ -97,7 +96,7 @@ def session(graph: bytes, threads: int = 1) -> Any:
     options = cast(Any, ort).SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
-    options.register_custom_ops_library(str(LIBRARY))
+    register(options, graph)
     return ort.InferenceSession(graph, options)
 
 

@@ -1,13 +1,20 @@
 """Which operators run: edgegen's kernels, or ONNX Runtime's where there are none, they do not load or by choice."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 
 from edgegen.bundle.bundle import Bundle
+from edgegen.bundle.kv_format import KVDtype
 from edgegen.bundle.store import DEFAULT_MODEL, BundleStore
+from edgegen.graph.kernel_operators import with_kernels
+from edgegen.graph.node import kernels_of
 from edgegen.model import kernels, ort_session
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
@@ -71,6 +78,36 @@ def test_kernels_are_named_and_can_be_chosen(monkeypatch: pytest.MonkeyPatch) ->
     assert kernels.describe_kernels() == "portable"
     monkeypatch.setenv("EDGEGEN_ISA", "amx")  # where the processor has none, the best runs
     assert kernels.describe_kernels() == best
+
+
+@pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
+@pytest.mark.parametrize("kv", ["float32", "int8"])
+def test_a_session_has_the_kernels_of_its_graph_alone(kv: KVDtype) -> None:
+    """ONNX Runtime takes milliseconds to describe the others."""
+    bundle = Bundle.open(BundleStore().resolve(DEFAULT_MODEL))
+    graph = with_kernels(bundle.file(bundle.variant_with(kv).prefill).read_bytes())
+    nodes = onnx.load_from_string(graph).graph.node
+    names = kernels_of(graph)
+    assert names == sorted({node.op_type for node in nodes if node.domain == "edgegen"})
+    assert names
+    weights = str(bundle.file(bundle.variant_with(kv).prefill).parent)
+    for missing in (None, *names):
+        options = cast(Any, ort).SessionOptions()
+        options.log_severity_level = 4
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights)
+        listed = [name for name in names if name != missing]
+        options.add_session_config_entry("edgegen.operators", f",{','.join(listed)},")
+        options.register_custom_ops_library(str(kernels.kernel_library()))
+        with pytest.raises(Exception, match=f"{missing}") if missing else nullcontext():
+            cast(Any, ort).InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
+def test_a_list_of_kernels_that_is_too_long_is_refused() -> None:
+    options = cast(Any, ort).SessionOptions()
+    options.add_session_config_entry("edgegen.operators", "," * 1024)
+    with pytest.raises(Exception, match="not large enough"):
+        options.register_custom_ops_library(str(kernels.kernel_library()))
 
 
 @pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
