@@ -33,7 +33,7 @@ SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}
 LITTLE = (*EXPORTER, "tests.little_exports")
 """The same for exports that are compared and calibrated on little text."""
 
-_ITS_OWN = ("EDGEGEN_", "HF_", "PYTEST_", "TRANSFORMERS_")
+_ITS_OWN = ("EDGEGEN_", "HF_", "PYTEST_", "TORCH", "TRANSFORMERS_")
 """Variables that nothing reads while it is imported: huggingface_hub, which would, is not imported before the fork."""
 
 _MOST = 100_000

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -314,10 +315,15 @@ def _check_python(words: list[str]) -> None:
         assert find_spec(words[2])
         return
     assert words[2].startswith(("bench.", "tests.long."))
-    shown = subprocess.run(
-        [sys.executable, *words[1:3], "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert all(f"{word} " in shown.stdout for word in words if word.startswith("--"))
+    assert all(f"{word} " in _help_of(words[2]) for word in words if word.startswith("--"))
+
+
+@cache
+def _help_of(module: str) -> str:
+    """What a module says of its options."""
+    return subprocess.run(
+        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def _check_serve(words: list[str]) -> None:

@@ -114,8 +114,9 @@ _OPTIONS = "options"
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> TestClient:
-    return client_of(fake_llm(tmp_path, RandomGraphs()), ServerOptions(max_tokens=2))
+def client(tmp_path: Path) -> Iterator[TestClient]:
+    with client_of(fake_llm(tmp_path, RandomGraphs()), ServerOptions(max_tokens=2)) as client:  # one loop for all
+        yield client
 
 
 def _bodies(path: str, field: str) -> Iterator[dict[str, Any]]:
