@@ -1,6 +1,6 @@
 """The command ``edgegen``, and ``python -m edgegen``."""
 
-import sys
+import os
 from typing import NoReturn
 
 
@@ -9,7 +9,7 @@ def main() -> NoReturn:
     try:
         from edgegen.cli import main as run
     except KeyboardInterrupt:
-        sys.exit(130)
+        os._exit(130)  # where the import ran a text of code, sys.exit() would end with the signal: see edgegen.cli
     run()
 
 

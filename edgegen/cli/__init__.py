@@ -3,10 +3,12 @@
 Exit codes: 0 done, 1 failed, 2 invalid arguments, 130 interrupted.
 """
 
+import atexit
 import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
@@ -22,6 +24,7 @@ from edgegen.errors import EdgegenError, UsageError, did_you_mean
 from edgegen.system import address_space_limit, heed_console, use_one_blas_thread
 from edgegen.system.build_info import with_commit
 
+_INTERRUPTED = 130
 _ADDRESS_SPACE = 300_000_000
 """Bytes; measured on Linux x86-64 with two threads: 200 MB crash while libraries are loaded, 300 MB end in an error."""
 
@@ -156,7 +159,24 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     heed_console()
     for stream in (sys.stdout, sys.stderr):
         write_any_character(cast(Any, stream))
-    sys.exit(run(arguments))
+    code: list[int] = []
+    atexit.register(_leave_if_interrupted, code)  # after all that is registered from now on
+    code.append(run(arguments))
+    sys.exit(code[0])
+
+
+def _leave_if_interrupted(code: Sequence[int]) -> None:
+    """Python would end with the signal in place of a code, had it met ``exec`` of a text, as dataclasses have it."""
+    if _INTERRUPTED in code:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(_INTERRUPTED)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether it was Ctrl-C that led to an error: a native module that it meets while it begins says ImportError."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
 
 
 def write_any_character(stream: Any) -> None:
@@ -187,11 +207,16 @@ def run(argv: Sequence[str]) -> int:
         name = {"google": "protobuf"}.get(package, package)
         click.echo(f"edgegen: error: this needs {name}, which is not installed: run `pip install {name}`.", err=True)
         return 1
+    except ImportError as error:
+        if not _is_interrupt(error):
+            raise
+        click.echo(err=True)
+        return _INTERRUPTED
     except click.Abort:  # click has ended the line that the terminal wrote ^C into
-        return 130
+        return _INTERRUPTED
     except KeyboardInterrupt:
         click.echo(err=True)
-        return 130
+        return _INTERRUPTED
     except MemoryError:
         said = (
             "there is not enough memory: see what it takes with `edgegen info BUNDLE`, and limit it with --max-memory."

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ import signal, sys
 class Interrupts:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
-            signal.raise_signal(signal.SIGINT)
+            {interrupt}
 
 sys.meta_path.insert(0, Interrupts())
 sys.argv[1:] = ["generate", "Once", "-n", "2"]
@@ -36,8 +37,26 @@ main()
     ],
 )
 def test_ctrl_c_amid_an_import_leaves_with_130(module: str) -> None:
-    command = [sys.executable, "-c", INTERRUPTED.format(module=module)]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=300)
+    leaves_with_130("-c", INTERRUPTED.format(module=module, interrupt="signal.raise_signal(signal.SIGINT)"))
+
+
+@pytest.mark.parametrize("module", ["edgegen.cli", "edgegen.cli.generate", "onnxruntime"])
+def test_ctrl_c_amid_a_text_of_code_leaves_with_130(module: str, tmp_path: Path) -> None:
+    """A dataclass is made of one. With -m, Python would end with the signal then, whatever the code."""
+    code = INTERRUPTED.format(module=module, interrupt='exec("raise KeyboardInterrupt")')
+    (tmp_path / "interrupted.py").write_text(code)
+    leaves_with_130("-m", "interrupted", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("module", ["numpy", "onnxruntime"])
+def test_ctrl_c_amid_a_native_module_leaves_with_130(module: str) -> None:
+    """It says that it cannot be imported."""
+    interrupt = 'raise ImportError("initialization failed") from KeyboardInterrupt()'
+    leaves_with_130("-c", INTERRUPTED.format(module=module, interrupt=interrupt))
+
+
+def leaves_with_130(*arguments: str, cwd: Path | None = None) -> None:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, check=False, timeout=300, cwd=cwd)
     assert (done.returncode, done.stdout) == (130, b"")
     assert b"Traceback" not in done.stderr
 
