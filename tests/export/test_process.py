@@ -49,12 +49,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # the next export over it, remains and all.
 KILL_AT_EVERY_CHANGE = """
 import os, signal, sys
+import numpy.ma, numpy.random  # for all children, as the measurement below
 from pathlib import Path
 from edgegen.bundle.bundle import Bundle
 from edgegen.errors import BundleNotFoundError
 from edgegen.bundle.manifest import MANIFEST_NAME
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
+from edgegen_export.preflight.estimate import measure_gflops
 from tests.export.bundles import LITTLE, compared_on, little_calibration
 
 source, target, scheme = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
@@ -73,6 +75,7 @@ def child(moment):
     with compared_on(LITTLE), little_calibration():  # there are dozens of exports
         export(source, target, ExportOptions(scheme=scheme, force=True))
 
+measure_gflops()
 had_bundle, appeared = (target / MANIFEST_NAME).exists(), None
 for moment in range(200):
     pid = os.fork()

@@ -30,7 +30,12 @@ QUICKLY = ["-O1", "-Wno-maybe-uninitialized", "-DINLINE=static __attribute__((un
 PLAINLY = [*QUICKLY, "-O0", "-g"]
 SANITIZERS = {
     "addresses and undefined behaviour": [*PLAINLY, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-    "threads": [*PLAINLY, "-fsanitize=thread"],
+    "threads": [
+        *QUICKLY,
+        "-fno-inline",
+        "-g",
+        "-fsanitize=thread",
+    ],  # which runs twice as fast, and compiles 5 s longer
 }
 BOARDS = {
     "a processor with i8mm": ("max", ["i8mm", "dotprod"]),
