@@ -19,7 +19,7 @@ help:
 	@echo "make static    format, lint, types, import contracts"
 	@echo "make oracles   every test, with torch, transformers 4 and 5, and optimum"
 	@echo "make families  every case of every family against each oracle that knows it, in four bits too; make check has a sample"
-	@echo "make published models as people publish them, from the checkpoint to the answer"
+	@echo "make published models as people publish them, from the checkpoint to the answer; make check has half of their bits"
 	@echo "make clients   clients of OpenAI's and ollama's APIs, each in an environment of its own; make check has some of them"
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
@@ -59,7 +59,7 @@ families: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	EDGEGEN_EVERY_CASE=1 $(BIN)/python -m pytest $(PARALLEL) tests/families
 
 published: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels tests/published/node_modules
-	$(BIN)/python -m pytest $(PARALLEL) -m published
+	EDGEGEN_EVERY_CASE=1 $(BIN)/python -m pytest $(PARALLEL) -m published
 
 tests/published/node_modules: tests/published/package-lock.json
 	npm ci --prefix tests/published --ignore-scripts --no-audit --no-fund || echo "without npm, its tests skip"

@@ -36,9 +36,11 @@ calibrated on a file, and not compared at the export: what follows does that. Th
   tokens, code, runs of spaces, broken forms) have the ids of the tokenizers library; greedy ids are those of
   transformers; each id that ends a text in `generation_config.json` ends it; conversations with and without tools,
   thinking on and off, are rendered and encoded as `apply_chat_template` renders them;
-- `edgegen generate` goes on with a prompt from the int8 bundle, and from the GGUF file's int4 one;
-- the int4 bundle is moved, and `edgegen chat` in a pipe and `edgegen serve` open it: one request each to
-  `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/api/chat` and `/completion`.
+- the int8 and int4 bundles are moved, and `edgegen generate` goes on with a prompt from them, and from the GGUF file's
+  int4 one; `edgegen chat` in a pipe and `edgegen serve` open them: one request each to `/v1/chat/completions`,
+  `/v1/responses`, `/v1/messages`, `/api/chat` and `/completion`.
+
+`make check` exports a model to int8 or to int4, in turns, and those that stand for the default to both.
 
 An empty cell is a step that is not part of the walk, or that has not been run for this page.
 

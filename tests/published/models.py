@@ -1,6 +1,7 @@
 """Models as people publish them: each with its tokenizer, chat template, config and generation config, as data."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,9 @@ from tests.families.real_configs import FOLDER as REAL_CONFIGS
 from tests.published.tokenizer_sources import template_source
 
 CONFIGS, TEMPLATES = (Path(__file__).with_name(name) for name in ("configs", "templates"))
+
+EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
+"""`make published` exports every model to int8 and int4; `make check` each to one of them: see :func:`in_turns`."""
 
 Config = Mapping[str, Any]
 
@@ -480,3 +484,9 @@ MODELS = (
         gguf_int4=True,
     ),
 )
+
+
+def in_turns(turn: int) -> tuple[PublishedModel, ...]:
+    """The models of one of two tests, 0 or 1, that take turns; of both in `make published`, or where a model stands for
+    the default."""
+    return tuple(model for number, model in enumerate(MODELS) if EVERY or model.samples or number % 2 == turn)

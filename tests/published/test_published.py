@@ -13,7 +13,7 @@ from edgegen import LLM
 from tests.published.conftest import SEARCH, Command, Probed, Record
 from tests.published.made import checkpoint_of, gguf_of
 from tests.published.making import GOLDEN, PROMPT
-from tests.published.models import PublishedModel
+from tests.published.models import EVERY, PublishedModel, in_turns
 from tests.root import ROOT
 from tests.runtime.server.serving import serving
 from tests.waiting import PATIENCE_S
@@ -38,10 +38,31 @@ def test_float32(model: PublishedModel, edgegen: Command, probed: Probed, record
     record(probed(tmp_path / "bundle", "ids", "greedy", "ends", "chats"))
 
 
+@pytest.mark.parametrize("model", in_turns(0), ids=str, indirect=True)
 def test_int8(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
-    """The command goes on with a prompt as the library spells it."""
-    edgegen("export", str(checkpoint_of(model)), "--int8", *_calibration(model), "-o", str(tmp_path / "bundle"))
-    record({"tokens": _generated(model, edgegen, str(tmp_path / "bundle"))})
+    """See ``_walk``."""
+    record(_walk(model, "--int8", edgegen, tmp_path))
+
+
+@pytest.mark.parametrize("model", in_turns(1), ids=str, indirect=True)
+def test_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
+    """See ``_walk``."""
+    record(_walk(model, "--int4", edgegen, tmp_path))
+
+
+def _walk(model: PublishedModel, scheme: str, edgegen: Command, folder: Path) -> dict[str, int]:
+    """A bundle that was moved goes on with a prompt, chats in a pipe, and answers on every wire."""
+    edgegen("export", str(checkpoint_of(model)), scheme, *_calibration(model), "-o", str(folder / "bundle"))
+    moved = folder / "elsewhere" / "moved"
+    moved.parent.mkdir()
+    shutil.move(folder / "bundle", moved)
+    tokens = _generated(model, edgegen, str(moved))
+    template = json.loads((checkpoint_of(model) / GOLDEN).read_bytes())["template"]
+    edgegen("chat", "-m", str(moved), *(("--chat",) if template else ()), *GREEDY, stdin="Hello\nWho?\n")
+    with serving("-m", str(moved), "--threads", "1", **SEARCH) as (_, address):
+        for path, fields in WIRES.items():
+            assert _spoken(_asked(address + path, {"model": "moved", **fields})) > 0, path
+    return {"tokens": tokens, "wires": len(WIRES)}
 
 
 def _generated(model: PublishedModel, edgegen: Command, bundle: str) -> int:
@@ -51,20 +72,6 @@ def _generated(model: PublishedModel, edgegen: Command, bundle: str) -> int:
     with LLM.load(bundle) as llm:
         assert said["token_ids"] == list(llm.generate(prompt, temperature=0, max_new_tokens=4).token_ids)
     return len(said["token_ids"])
-
-
-def test_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
-    """A bundle that was moved chats in a pipe, and answers on every wire."""
-    edgegen("export", str(checkpoint_of(model)), "--int4", *_calibration(model), "-o", str(tmp_path / "bundle"))
-    moved = tmp_path / "elsewhere" / "moved"
-    moved.parent.mkdir()
-    shutil.move(tmp_path / "bundle", moved)
-    template = json.loads((checkpoint_of(model) / GOLDEN).read_bytes())["template"]
-    edgegen("chat", "-m", str(moved), *(("--chat",) if template else ()), *GREEDY, stdin="Hello\nWho?\n")
-    with serving("-m", str(moved), "--threads", "1", **SEARCH) as (_, address):
-        for path, fields in WIRES.items():
-            assert _spoken(_asked(address + path, {"model": "moved", **fields})) > 0, path
-    record({"wires": len(WIRES)})
 
 
 def test_gguf(model: PublishedModel, edgegen: Command, probed: Probed, record: Record, tmp_path: Path) -> None:
@@ -77,7 +84,7 @@ def test_gguf(model: PublishedModel, edgegen: Command, probed: Probed, record: R
 
 def test_gguf_int4(model: PublishedModel, edgegen: Command, record: Record, tmp_path: Path) -> None:
     """The calibrated default in four bits is made of a GGUF file as well."""
-    if model.gguf is None or not model.gguf_int4:
+    if model.gguf is None or not model.gguf_int4 or not (EVERY or model.samples):
         pytest.skip(model.no_gguf or "other models show it")
     edgegen("export", str(gguf_of(model)), "--int4", *_calibration(model), "-o", str(tmp_path / "bundle"))
     record({"tokens": _generated(model, edgegen, str(tmp_path / "bundle"))})
