@@ -320,7 +320,7 @@ def _check_python(words: list[str]) -> None:
 
 @cache
 def _help_of(module: str) -> str:
-    """What a module says of its options."""
+    """The help of a module: its options."""
     return subprocess.run(
         [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout

@@ -1,4 +1,4 @@
-"""What each process of an export would find out: the classes of characters that pre-tokenizers tell apart, which the
+"""Facts that each process of an export would find out: classes of characters, which pre-tokenizers tell apart and the
 tokenizers library is asked of, and how fast the machine is.
 
 ``tests.forked_command`` imports it, and all its forks know them.
