@@ -24,7 +24,7 @@ from tests.root import ROOT
 
 IMPORTED = ("edgegen.cli", "edgegen.cli.generate", "edgegen.llm", "edgegen.tokenizer", "onnxruntime")
 
-EXPORTER = ("edgegen.cli.export", "edgegen_export.pipeline", "numpy.ma", "numpy.random")
+EXPORTER = ("edgegen.cli.export", "edgegen_export.pipeline", "numpy.ma", "numpy.random", "tests.warm_exports")
 """Modules that exports need beside that, which take 0.3 s."""
 
 SEARCH = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export")])}

@@ -5,10 +5,8 @@ For tests that look at no figure: `tests.forked_command` imports it, and all its
 
 from contextlib import ExitStack
 
-from edgegen_export.preflight.estimate import measure_gflops
 from tests.export.bundles import LITTLE, compared_on, little_calibration
 
-measure_gflops()  # a tenth of a second, which is kept
 _KEPT = ExitStack()
 _KEPT.enter_context(compared_on(LITTLE))
 _KEPT.enter_context(little_calibration())
