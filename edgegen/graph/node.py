@@ -18,8 +18,8 @@ _ATTRIBUTE_NAME, _ATTRIBUTE_INTEGER, _ATTRIBUTE_TEXT, _ATTRIBUTE_TYPE = 1, 3, 4,
 _INTEGER_TYPE = 2
 _NAME_TAG = field(_ATTRIBUTE_NAME, b"")[0]
 _KERNEL_DOMAIN = field(_DOMAIN, b"edgegen")
-_KERNEL = re.compile(b"(?s:%b.)(\\w+)%b" % (field(_OP_TYPE, b"")[:1], _KERNEL_DOMAIN))
-"""The type of a node and its domain, as :meth:`GraphNode.replaced` writes them."""
+_KERNEL = re.compile(b"(?s:%b.)([A-Za-z0-9]+)%b" % (field(_OP_TYPE, b"")[:1], _KERNEL_DOMAIN))
+"""The type of a node and its domain, as :meth:`GraphNode.replaced` writes them. A function has a ``_`` in its name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ class GraphNode:
 
 
 def kernels_of(graph: bytes) -> list[str]:
-    """Names of the operators that :meth:`GraphNode.replaced` has put into a serialized graph, sorted."""
+    """Names of the operators that :meth:`GraphNode.replaced` has put into a serialized graph, sorted; no functions."""
     return sorted({name.decode() for name in _KERNEL.findall(graph)})
 
 

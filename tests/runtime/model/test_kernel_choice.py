@@ -19,6 +19,7 @@ from edgegen.model import kernels, ort_session
 from edgegen.model.loading import open_runner
 from edgegen.options.engine import EngineOptions
 from tests.kernels.material import instruction_sets
+from tests.kernels.stock import needs_kernels
 
 STOCK = EngineOptions(threads=1, kernels="stock")
 
@@ -67,7 +68,7 @@ def test_missing_kernels_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert kernels.describe_kernels() == "stock (no library for this platform: edgegen_kernels.so is not there)"
 
 
-@pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
+@needs_kernels
 def test_kernels_are_named_and_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EDGEGEN_ISA", raising=False)
     best = kernels.describe_kernels()
@@ -80,7 +81,7 @@ def test_kernels_are_named_and_can_be_chosen(monkeypatch: pytest.MonkeyPatch) ->
     assert kernels.describe_kernels() == best
 
 
-@pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
+@needs_kernels
 @pytest.mark.parametrize("kv", ["float32", "int8"])
 def test_a_session_has_the_kernels_of_its_graph_alone(kv: KVDtype) -> None:
     """ONNX Runtime takes milliseconds to describe the others."""
@@ -102,7 +103,14 @@ def test_a_session_has_the_kernels_of_its_graph_alone(kv: KVDtype) -> None:
             cast(Any, ort).InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
+def test_functions_are_no_kernels() -> None:
+    node = onnx.helper.make_node("CausalConv_4_bias", ["x"], ["y"], domain="edgegen")
+    assert kernels_of(node.SerializeToString()) == []
+    node.op_type = "CausalConv"
+    assert kernels_of(node.SerializeToString()) == ["CausalConv"]
+
+
+@needs_kernels
 def test_a_list_of_kernels_that_is_too_long_is_refused() -> None:
     options = cast(Any, ort).SessionOptions()
     options.add_session_config_entry("edgegen.operators", "," * 1024)
@@ -110,7 +118,7 @@ def test_a_list_of_kernels_that_is_too_long_is_refused() -> None:
         options.register_custom_ops_library(str(kernels.kernel_library()))
 
 
-@pytest.mark.skipif(kernels.kernel_library() is None, reason="there is no library")
+@needs_kernels
 def test_kernels_give_nearly_what_stock_gives() -> None:
     own, stock = logits(EngineOptions(threads=1)), logits(STOCK)
     assert 0 < np.linalg.norm(own - stock) < 0.02 * np.linalg.norm(stock)
