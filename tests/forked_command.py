@@ -34,7 +34,8 @@ LITTLE = (*EXPORTER, "tests.little_exports")
 """The same for exports that are compared and calibrated on little text."""
 
 _ITS_OWN = ("EDGEGEN_", "HF_", "PYTEST_", "TORCH", "TRANSFORMERS_")
-"""Variables that nothing reads while it is imported: huggingface_hub, which would, is not imported before the fork."""
+"""Variables that nothing reads while it is imported: huggingface_hub, which would, is not imported before the fork.
+torch sets two of its own in a worker that imports it: they are no reason not to fork."""
 
 _MOST = 100_000
 """Bytes of an order."""

@@ -1,7 +1,6 @@
 """A case's random checkpoint, its bundle, and the difference of their logits."""
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -16,6 +15,7 @@ from edgegen.evaluation.parity.report import ParityReport
 from edgegen.model.interfaces import Runner
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
+from tests.every_case import EVERY
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.families.cases import BASES, Case
 from tests.made_once import made_once
@@ -26,9 +26,6 @@ TOLERANCE = 1e-3
 
 MARGIN = 2e-3
 """Least distance of the oracle's first choice from its second: nearer ones would be decided by rounding."""
-
-EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
-"""`make families` runs every case with every oracle; `make check` runs a sample: see :func:`sampled`."""
 
 CHUNKS = (1, 5, 16, 31)
 

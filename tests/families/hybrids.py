@@ -11,10 +11,11 @@ import pytest
 from edgegen.bundle.bundle import Bundle
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
+from tests.every_case import EVERY
 from tests.families.cases import CASES
 from tests.families.cases.kept import Kept
 from tests.families.formulas import FORMULAS
-from tests.families.harness import EVERY, checkpoint_of
+from tests.families.harness import checkpoint_of
 from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 from tests.second_oracle import judged
 

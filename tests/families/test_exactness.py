@@ -19,9 +19,10 @@ from edgegen.options.engine import EngineOptions
 from edgegen_export.options import ExportOptions
 from edgegen_export.pipeline import export
 from edgegen_export.quantize.recipe import Scheme
+from tests.every_case import EVERY
 from tests.export.bundles import decoded, prefilled, runner_of
 from tests.families.cases import BASES, CASES, Case
-from tests.families.harness import EVERY, Logits, checkpoint_of, judged_cases, tokens, worst_kl
+from tests.families.harness import Logits, checkpoint_of, judged_cases, tokens, worst_kl
 
 pytestmark = [
     pytest.mark.parity,

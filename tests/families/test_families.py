@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from edgegen.errors import UnsupportedModelError
+from tests.every_case import EVERY
 from tests.export.bundles import LITTLE, compared_on
 from tests.families.cases import CASES, Case
 from tests.families.harness import (
-    EVERY,
     MARGIN,
     TOLERANCE,
     Subject,

@@ -3,7 +3,6 @@
 EDGEGEN_EVERY_CASE=1 compares all of them, and the tests otherwise a sample.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from edgegen_export.families.wrapped import LANGUAGE_MODELS
+from tests.every_case import EVERY
 from tests.export.bundles import decoded, export_to, prefilled, runner_of
 from tests.second_oracle import SECOND, open_oracle, second_oracle
 
@@ -176,8 +176,6 @@ WRAPPED = [
         "inkling_mm_model", left="its towers need a package that the oracle's environment has not: test_inkling.py"
     ),
 ]
-
-EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
 
 
 def test_every_wrapper_is_compared() -> None:

@@ -1,19 +1,16 @@
 """Models as people publish them: each with its tokenizer, chat template, config and generation config, as data."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.every_case import EVERY
 from tests.families.real_configs import FOLDER as REAL_CONFIGS
 from tests.published.tokenizer_sources import template_source
 
 CONFIGS, TEMPLATES = (Path(__file__).with_name(name) for name in ("configs", "templates"))
-
-EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
-"""`make published` exports every model to int8 and int4; `make check` each to one of them: see :func:`in_turns`."""
 
 Config = Mapping[str, Any]
 

@@ -10,10 +10,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from edgegen import LLM
+from tests.every_case import EVERY
 from tests.published.conftest import SEARCH, Command, Probed, Record
 from tests.published.made import checkpoint_of, gguf_of
 from tests.published.making import GOLDEN, PROMPT
-from tests.published.models import EVERY, PublishedModel, in_turns
+from tests.published.models import PublishedModel, in_turns
 from tests.root import ROOT
 from tests.runtime.server.serving import serving
 from tests.waiting import PATIENCE_S

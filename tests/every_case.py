@@ -1,0 +1,5 @@
+"""Whether a run has every case, as those of `make families` and `make published`, or a sample, as `make check`."""
+
+import os
+
+EVERY = os.environ.get("EDGEGEN_EVERY_CASE") == "1"
