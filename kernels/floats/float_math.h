@@ -28,14 +28,19 @@ FLOAT_INLINE Floats loaded(const float *from) {
 
 FLOAT_INLINE void stored(float *to, Floats value) { memcpy(to, &value, sizeof value); }
 
-/* The first `count` floats, zeros behind them. */
+/* The first `count` floats, zeros after them. A copy whose size is not known costs more than what is done with it. */
 FLOAT_INLINE Floats loaded_some(const float *from, size_t count) {
+  if (count >= WIDTH) return loaded(from);
   float padded[WIDTH] = {0};
   memcpy(padded, from, count * sizeof *from);
   return loaded(padded);
 }
 
 FLOAT_INLINE void stored_some(float *to, Floats value, size_t count) {
+  if (count >= WIDTH) {
+    stored(to, value);
+    return;
+  }
   float padded[WIDTH];
   stored(padded, value);
   memcpy(to, padded, count * sizeof *to);
