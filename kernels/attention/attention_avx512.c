@@ -1,4 +1,4 @@
-/* Attention for AVX-512 with VNNI. */
+/* Attention for AVX-512 with VNNI, and for AMX. */
 #ifdef __x86_64__
 #include <immintrin.h>
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma")))
@@ -23,4 +23,6 @@
   } while (0)
 #define NAME edgegen_attention_avx512
 #include "attention.inc"
+
+#include "attention_amx.inc"
 #endif

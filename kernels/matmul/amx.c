@@ -385,7 +385,7 @@ static void by_panel(Work *work) {
 /* Of `rows` rows of x, and blocks of so many columns. */
 static TileShapes shapes_of(size_t rows, size_t block) {
   TileShapes shapes = {.palette = 1};
-  for (size_t tile = 0; tile < TILES; tile++) {
+  for (size_t tile = 0; tile < TILE_COUNT; tile++) {
     const bool of_x = tile == 4 || tile == 5, of_matrix = tile > 5;
     shapes.rows[tile] = (uint8_t)(of_matrix ? block / 4 : rows);
     shapes.row_bytes[tile] = (uint16_t)(of_x ? block : HALF * 4);

@@ -162,7 +162,7 @@ EXPORT const char *edgegen_kernels_name(void) { return edgegen_kernels(NULL)->na
 
 extern const FloatKernels edgegen_floats_avx512, edgegen_floats_avx2, edgegen_floats_neon, edgegen_floats_portable;
 extern const AttentionKernels edgegen_attention_avx512, edgegen_attention_avxvnni, edgegen_attention_avx2,
-    edgegen_attention_neon, edgegen_attention_portable;
+    edgegen_attention_neon, edgegen_attention_portable, edgegen_attention_amx;
 extern const GptqKernels edgegen_gptq_avx512, edgegen_gptq_avx2, edgegen_gptq_portable;
 
 /* What goes with the matrix kernels whose names begin so; the first that fits. */
@@ -172,8 +172,10 @@ static const struct {
   const AttentionKernels *attention;
   const GptqKernels *gptq;
 } COMPANIONS[] = {
+#if defined(WITH_TILES)
+    {"amx", &edgegen_floats_avx512, &edgegen_attention_amx, &edgegen_gptq_avx512},
+#endif
 #if defined(__x86_64__)
-    {"amx", &edgegen_floats_avx512, &edgegen_attention_avx512, &edgegen_gptq_avx512},
     {"avx512", &edgegen_floats_avx512, &edgegen_attention_avx512, &edgegen_gptq_avx512},
     {"avxvnni", &edgegen_floats_avx2, &edgegen_attention_avxvnni, &edgegen_gptq_avx2},
     {"avx", &edgegen_floats_avx2, &edgegen_attention_avx2, &edgegen_gptq_avx2},

@@ -259,6 +259,11 @@ KINDS = {
     "sink": replace(ROTARY, sink=True),
     "parts": Case(heads=6, past=(505, 258), tokens=9, size=72, sink=True),
     "parts of a window": replace(ROTARY, past=(505, 258), window=250),
+    # Rows enough for tiles of AMX, whole ones and what is left, of a head that is one, two, or a part of one.
+    "tiles": Case(heads=6, past=(250, 3), tokens=23, size=64, sink=True),
+    "wide tiles": Case(past=(70,), tokens=25, size=128),
+    "parts of tiles": Case(heads=6, past=(3,), tokens=40, size=96, window=70),
+    "no tiles": Case(past=(70,), tokens=40, size=80),
 }
 caches = pytest.mark.parametrize("cache", ["float32", "int8", "int4"])
 kinds = pytest.mark.parametrize("kind", KINDS)
