@@ -18,30 +18,14 @@ import pytest
 from tests.export.checkpoint.adapters import C_ATTN, factors, write_lora
 from tests.export.checkpoint.gguf_bytes import write_llama
 from tests.export.checkpoint.layouts import write_gpt2
+from tests.forked_command import SEARCH, Forks
 from tests.root import ROOT
 from tests.standin_hub import StandInHub
 
 pytestmark = pytest.mark.slow
 
+WARNED = SEARCH | {"PYTHONWARNINGS": "default"}
 SMALL: dict[str, Any] = {"n_embd": 8, "n_head": 2, "vocab_size": 11, "n_positions": 6}
-OPEN = """
-import json, sys
-from edgegen.errors import EdgegenError
-from edgegen_export.checkpoint import Adapter, Checkpoint
-said = []
-try:
-    if sys.argv[2] == "--adapter":
-        c = Adapter.open(sys.argv[1], progress=said.append)
-    else:
-        c = Checkpoint.open(
-            sys.argv[1], revision=sys.argv[2] or None, gguf_file=sys.argv[3] or None, progress=said.append
-        )
-    sums = {name: float(t.read().sum()) for name, t in c.tensors.items()}
-    print(json.dumps({"kind": c.source.kind, "id": c.source.id, "revision": c.source.revision, "sums": sums,
-        "files": sorted(p.name for p in c.listing.folder.rglob("*") if p.is_file()), "said": said}))
-except EdgegenError as error:
-    print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-"""
 # Contents differ, as the cache fetches equal files once.
 COMPANION = {
     "chat_template.json": '{"chat_template": "x"}',
@@ -125,18 +109,23 @@ def hub(repos: dict[str, Path]) -> Iterator[StandInHub]:
         yield hub
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with StandInHub({}) as any_hub:
+        forks = Forks(any_hub.environment(Path()) | WARNED, also=("edgegen_export.checkpoint",))
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def open_at(hub: StandInHub, tmp_path: Path) -> Opener:
+def open_at(hub: StandInHub, tmp_path: Path, forks: Forks) -> Opener:
 
     def open_at(source: str, revision: str = "", gguf_file: str = "", **env: str) -> Outcome:
-        path = os.pathsep.join([str(ROOT), str(ROOT / "export")])
-        base = hub.environment(tmp_path / "hf") | {"PYTHONPATH": path, "PYTHONWARNINGS": "default"}
-        command = [sys.executable, "-c", OPEN, source, revision, gguf_file]
+        environment = hub.environment(tmp_path / "hf") | WARNED | env
         # Run where no local folder has the name of a repository.
-        done = subprocess.run(
-            command, env=base | env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300
-        )
-        return Outcome(json.loads(done.stdout), done.stderr)
+        done = forks.run((source, revision, gguf_file), b"", tmp_path, environment, "tests.export.checkpoint.opener")
+        assert done.returncode == 0, done.stderr.decode()
+        return Outcome(json.loads(done.stdout), done.stderr.decode())
 
     return open_at
 

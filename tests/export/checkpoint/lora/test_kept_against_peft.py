@@ -87,6 +87,7 @@ def test_gpt2_with_and_without_the_kernels(tmp_path: Path, tied: bool, kernels: 
     check(bundle, adapted, EngineOptions(kernels=kernels))
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_beside_a_quantized_base_it_costs_about_what_the_merged_export_costs(
     test_data: Path, tmp_path: Path, scheme: Scheme
