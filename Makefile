@@ -4,23 +4,25 @@ PYTHON ?= python3
 VENV ?= .venv
 TRANSFORMERS5 ?= .venv-transformers5
 SINCE ?= HEAD
+UPSTREAM ?= $(shell git merge-base HEAD @{upstream} 2>/dev/null)
 WHEELS ?= dist
 WHEEL_TOOLS ?= build/wheel-tools
 BIN := $(VENV)/bin
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: help demo test affected check static oracles families published clients long format hooks embedded kernels wheels clean
+.PHONY: help demo test affected check checked release static oracles families published clients long format hooks embedded kernels wheels clean
 
 help:
 	@echo "make demo      install into $(VENV), export models/stories to int8, generate from it"
 	@echo "make test      install the test tools and run the tests, except the slow ones and those that need torch or transformers"
 	@echo "make affected  the tests that the changes since a commit can concern: make affected SINCE=main"
-	@echo "make check     make static beside make oracles"
+	@echo "make check     make static beside every test but those of a release that no change since UPSTREAM can concern"
+	@echo "make release   make static beside make oracles, as .ci/run does"
 	@echo "make static    format, lint, types, import contracts"
 	@echo "make oracles   every test, with torch, transformers 4 and 5, and optimum"
-	@echo "make families  every case of every family against each oracle that knows it, in four bits too; make check has a sample"
-	@echo "make published models as people publish them, from the checkpoint to the answer; make check has half of their bits"
-	@echo "make clients   clients of OpenAI's and ollama's APIs, each in an environment of its own; make check has some of them"
+	@echo "make families  every case of every family against each oracle that knows it, in four bits too; make oracles has a sample"
+	@echo "make published models as people publish them, from the checkpoint to the answer; make oracles has half of their bits"
+	@echo "make clients   clients of OpenAI's and ollama's APIs, each in an environment of its own; make oracles has some of them"
 	@echo "make long      the tests that take minutes: processes killed at random, a soak"
 	@echo "make format    rewrite the files as the formatter wants them"
 	@echo "make hooks     let git hold the titles of commits to the form of CONTRIBUTING.md"
@@ -30,7 +32,7 @@ help:
 	@echo "make clean     remove $(VENV), $(TRANSFORMERS5) and everything built"
 
 # The tests' workers have a core each, and multiply small matrices.
-test affected oracles families published clients long: export OPENBLAS_NUM_THREADS := 1
+test affected checked oracles families published clients long: export OPENBLAS_NUM_THREADS := 1
 
 demo: kernels
 	HF_HUB_OFFLINE=1 $(BIN)/edgegen export models/stories --int8 --force -o build/stories-int8
@@ -40,6 +42,9 @@ test: $(VENV)/.installed-dev kernels
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile quick
 
 check: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
+	$(MAKE) -j2 static checked
+
+release: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	$(MAKE) -j2 static oracles
 
 static: $(VENV)/.installed-oracle
@@ -48,9 +53,13 @@ static: $(VENV)/.installed-oracle
 	$(BIN)/lint-imports
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-affected oracles families published: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
+affected checked oracles families published: export EDGEGEN_TRANSFORMERS5 := $(TRANSFORMERS5)
 oracles: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# What others do not have yet is what has changed; where no branch is followed, everything has.
+checked: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
+	$(BIN)/python -m pytest $(PARALLEL) -p tests.affected --since "$(UPSTREAM)" --among release
 
 affected: $(VENV)/.installed-oracle $(TRANSFORMERS5)/.installed kernels
 	$(BIN)/python -m pytest $(PARALLEL) -p tests.affected --since $(SINCE)

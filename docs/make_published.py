@@ -40,7 +40,7 @@ calibrated on a file, and not compared at the export: what follows does that. Th
   int4 one; `edgegen chat` in a pipe and `edgegen serve` open them: one request each to `/v1/chat/completions`,
   `/v1/responses`, `/v1/messages`, `/api/chat` and `/completion`.
 
-`make check` exports a model to int8 or to int4, in turns, and those that stand for the default to both.
+`make release` exports a model to int8 or to int4, in turns, and those that stand for the default to both.
 
 An empty cell is a step that is not part of the walk, or that has not been run for this page.
 

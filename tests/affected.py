@@ -1,9 +1,9 @@
 """Affected tests: a pytest plugin that leaves out the tests which no change since a commit can concern.
 
-``make affected SINCE=main`` runs it. A test depends on the modules that it and the fixtures of its folder import,
-directly or not; what runs processes or reads whole folders depends on the whole product (:data:`READ_AS_WHOLE`). A
-changed file that is no module stands for the modules of the nearest folder with any, and one outside of :data:`HOMES`
-for everything.
+``make affected SINCE=main`` runs it; ``make check`` leaves out those of ``--among MARK`` alone. A test depends on the
+modules that it and the fixtures of its folder import, directly or not; what runs processes or reads whole folders
+depends on the whole product (:data:`READ_AS_WHOLE`). A changed file that is no module stands for the modules of the
+nearest folder with any, and one outside of :data:`HOMES` for everything.
 """
 
 import subprocess
@@ -128,33 +128,46 @@ def changed_files(since: str) -> list[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--since", required=True, help="run the tests that the changes since this commit may concern")
+    parser.addoption(
+        "--since", required=True, help="run the tests that the changes since this commit may concern; '' stands for all"
+    )
+    parser.addoption("--among", help="a mark: tests without it run, whatever has changed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    changed_files(str(config.getoption("--since")))  # an unknown commit ends the run before any worker begins
+    if since := str(config.getoption("--since")):
+        changed_files(since)  # an unknown commit ends the run before any worker begins
 
 
 @pytest.hookimpl(trylast=True)  # after what names the tests' levels
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    concerned = Dependencies().concerned(changed_files(str(config.getoption("--since"))))
-    kept = affected_items(items, concerned, _fixtures_of_folders(config))
+    since, mark = str(config.getoption("--since")), config.getoption("--among")
+    concerned = Dependencies().concerned(changed_files(since)) if since else None
+    kept = affected_items(items, concerned, _fixtures_of_folders(config), mark and str(mark))
     config.hook.pytest_deselected(items=[*{*items} - {*kept}])
     items[:] = kept
 
 
 def affected_items(
-    items: Iterable[pytest.Item], concerned: frozenset[str] | None, fixtures: Mapping[str, str]
+    items: Iterable[pytest.Item],
+    concerned: frozenset[str] | None,
+    fixtures: Mapping[str, str],
+    mark: str | None = None,
 ) -> list[pytest.Item]:
     """The tests that depend on any of the modules ``concerned``.
 
     Args:
         concerned: None stands for all.
         fixtures: names of fixtures, each with the module that has it.
+        mark: tests without it are kept, whatever they depend on.
     """
     if concerned is None:
         return [*items]
-    return [item for item in items if not concerned.isdisjoint(_modules(item, fixtures))]
+    return [
+        item
+        for item in items
+        if (mark and not item.get_closest_marker(mark)) or not concerned.isdisjoint(_modules(item, fixtures))
+    ]
 
 
 def _modules(item: pytest.Item, fixtures: Mapping[str, str]) -> Iterator[str]:

@@ -58,15 +58,18 @@ def pytest_configure(config: pytest.Config) -> None:
     for level, meaning in LEVELS.items():
         config.addinivalue_line("markers", f"{level}: {meaning}")
     config.addinivalue_line("markers", "slow: takes many seconds; `make check` runs it, `make test` does not")
+    config.addinivalue_line("markers", "release: slow, and `make check` runs it only where a change can concern it")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test the mark of its level."""
+    """Give every test the mark of its level, and those of a release that of the slow ones."""
     unknown = set[str]()
     for item in items:
         path = PurePosixPath(item.path.relative_to(ROOT / "tests").as_posix())
         fixtures: list[str] = getattr(item, "fixturenames", [])
+        if item.get_closest_marker("release"):
+            item.add_marker("slow")
         level = level_of(path, [mark.name for mark in item.iter_markers()], fixtures)
         if level is None:
             unknown.add(str(path))

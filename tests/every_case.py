@@ -1,4 +1,4 @@
-"""Whether a run has every case, as those of `make families` and `make published`, or a sample, as `make check`."""
+"""Whether a run has every case, as those of `make families` and `make published`, or a sample, as `make release`."""
 
 import os
 

@@ -76,6 +76,18 @@ def test_what_an_export_has_made_and_what_looks_at_all_files_depends_on_the_whol
     assert affected_items([item], None, {}) == [item]
 
 
+@pytest.mark.release
+def test_of_a_mark_alone_are_left_out_those_that_no_change_concerns(
+    int8_bundle: Bundle, request: pytest.FixtureRequest, dependencies: Dependencies
+) -> None:
+    item: pytest.Item = request.node
+    assert item.get_closest_marker("slow")
+    concerned = dependencies.concerned(["docs/serving.md"])
+    assert affected_items([item], concerned, {}, "release") == []
+    assert affected_items([item], concerned, {}, "parity") == [item]
+    assert affected_items([item], dependencies.concerned(["edgegen/llm.py"]), {}, "release") == [item]
+
+
 def test_fixtures_of_a_folder_bring_what_their_module_imports(request: pytest.FixtureRequest) -> None:
     item: pytest.Item = request.node
     fixtures = {"request": "tests.runtime.conftest"}

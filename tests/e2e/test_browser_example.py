@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 EXAMPLE = ROOT / "examples" / "browser"
 PACKAGES = EXAMPLE / "node_modules"

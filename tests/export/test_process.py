@@ -95,7 +95,7 @@ print(moment, appeared)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @posix
 @pytest.mark.parametrize(("replaces", "scheme"), [(False, "fp32"), (True, "int8")])
 def test_an_export_killed_before_any_change_leaves_a_whole_bundle_or_none(
@@ -217,7 +217,7 @@ print(max(stage.private for stage in stages.end()))
 """In bytes, of private memory: what the process has written itself."""
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @needs_proc
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_an_82m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(scheme: str, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_an_82m_checkpoint_is_exported_in_the_memory_of_its_largest_tensors(sche
         shutil.rmtree(tmp_path / "bundle", ignore_errors=True)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @needs_proc
 @pytest.mark.parametrize("scheme", ["fast", "int8", "int4"])
 def test_private_memory_does_not_grow_with_the_layers(scheme: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.kernels.material import instruction_sets, needs_library
 from tests.made_once import made_once
 from tests.root import ROOT
 
-pytestmark = pytest.mark.slow  # compiling takes its time
+pytestmark = pytest.mark.release  # compiled for each instruction set, sanitizer and board
 
 DRIVER = [ROOT / "tests/kernels/driver.c", ROOT / "tests/kernels/parts_of_matrices.c"]
 SOURCES = [path for path in sorted((ROOT / "kernels").rglob("*.c")) if path.name != "register.c"]

@@ -42,7 +42,7 @@ def default_model() -> Path:
     return BundleStore().resolve(DEFAULT_MODEL)
 
 
-@pytest.mark.slow  # a process of the emulator takes 10 seconds; one test, since the system can be one Pi at a time
+@pytest.mark.release  # a process of the emulator takes 10 seconds; one test, since the system can be one Pi at a time
 @needs_kernels
 def test_raspberry_pis_give_the_bits_of_this_machine(root: Root, default_model: Path) -> None:
     prompts = prompts_of(default_model)[:3]
@@ -55,7 +55,7 @@ def test_raspberry_pis_give_the_bits_of_this_machine(root: Root, default_model: 
         assert there["answers"] == here, agreement(here, there["answers"])
 
 
-@pytest.mark.slow  # the whole package is imported in the emulator, twice
+@pytest.mark.release  # the whole package is imported in the emulator, twice
 @needs_kernels
 def test_commands_say_on_raspberry_pis_what_they_say_here(root: Root, default_model: Path, tmp_path: Path) -> None:
     """Both KV caches, an fp32 bundle, a JSON schema (whose library has a wheel of its own), `info` and `doctor`."""
@@ -82,7 +82,7 @@ def test_commands_say_on_raspberry_pis_what_they_say_here(root: Root, default_mo
         assert json.loads(there[5]["stdout"])["kernels"] == features
 
 
-@pytest.mark.slow  # the package is imported in the emulator twice: the benchmark starts a process for each round
+@pytest.mark.release  # the package is imported in the emulator twice: the benchmark starts a process for each round
 @needs_kernels
 def test_a_benchmark_runs_on_a_raspberry_pi(root: Root, default_model: Path, tmp_path: Path) -> None:
     lengths = ["--prefill", "4", "--context", "4", "--batch", "1", "--repeats", "1"]

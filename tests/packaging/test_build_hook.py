@@ -190,7 +190,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels_build, "FLAGS", flags)
 
 
-@pytest.mark.slow  # compiles everything
+@pytest.mark.release  # compiles everything
 @pytest.mark.usefixtures("quickly")
 @needs_compiler
 def test_a_wheel_has_the_library_and_the_platforms_tag(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_a_wheel_has_the_library_and_the_platforms_tag(build: Build, monkeypatch
     assert not library.exists()
 
 
-@pytest.mark.slow  # compiles everything
+@pytest.mark.release  # compiles everything
 @pytest.mark.usefixtures("quickly")
 @pytest.mark.skipif(shutil.which("aarch64-linux-gnu-gcc") is None, reason="there is no aarch64-linux-gnu-gcc")
 def test_another_platforms_library_is_not_laid_beside_the_sources(

@@ -41,7 +41,7 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "frozen_app"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_frozen_app_writes_what_the_program_writes(frozen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(APP)])
     with redirect_stdout(StringIO()) as written:
@@ -52,14 +52,14 @@ def test_a_frozen_app_writes_what_the_program_writes(frozen: Path, monkeypatch: 
     assert json.loads(done.stdout.splitlines()[1]) in ("Tom", "Lily")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_frozen_app_carries_the_kernels_of_this_installation(frozen: Path) -> None:
     here = {path.name for path in (ROOT / "edgegen" / "model").glob("edgegen_kernels.*")}
     there = {path.name for path in (frozen / "_internal" / "edgegen" / "model").glob("edgegen_kernels.*")}
     assert here == there
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_without_its_data_it_says_what_to_add(frozen: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(frozen, bare)

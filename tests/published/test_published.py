@@ -19,7 +19,7 @@ from tests.root import ROOT
 from tests.runtime.server.serving import serving
 from tests.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 GREEDY = ("--temperature", "0", "-n", "4", "--threads", "1")
 HELLO = [{"role": "user", "content": "Hello"}]

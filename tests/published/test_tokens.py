@@ -43,7 +43,7 @@ WALKED = {model.tokenizer: str(model) for model in MODELS if model.stand_in is N
 """Source → a model whose own tokenizer it is: its float32 step has the same texts."""
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("source", [source for source in TOKENIZERS if source not in WALKED])
 def test_tokens(source: str, record: Record, tmp_path: Path) -> None:
     try:

@@ -98,7 +98,7 @@ def test_that_a_socket_of_any_kind_would_be_noticed(tmp_path: Path) -> None:
     assert any(call.startswith("connect(") for call in calls)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @needs_strace
 def test_no_thread_of_the_process_makes_a_socket_for_as_long_as_telemetry_would_take(
     generate: str, int8_bundle: Bundle, tmp_path: Path

@@ -173,7 +173,7 @@ class TestBounds:
         for done, _ in enumerate(BatchJob(llm, settings()).answer(reading())):
             assert len(read) <= done + 8 * IN_FLIGHT
 
-    @pytest.mark.slow
+    @pytest.mark.release
     def test_an_input_of_any_length_takes_no_memory(self, llm: LLM, tmp_path: Path) -> None:
         """200 000 lines, of which most are errors: what is held does not grow with them."""
         held = list[int]()

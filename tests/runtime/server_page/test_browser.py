@@ -10,7 +10,7 @@ from tests.runtime.server_page.browsing import PHONE, Open, answered, last_answe
 from tests.runtime.server_page.fake_server import BASE, CHAT, KEY, NOTE, FakeServer
 from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.release]
 
 
 def test_a_message_is_answered_in_markdown_with_its_figures(open_page: Open, server: FakeServer) -> None:

@@ -15,7 +15,7 @@ from tests.runtime.server_page.fake_server import ESSAY
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Request, Route
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.release]
 
 
 def test_blocks_of_a_long_answer_are_rendered_once(open_page: Open) -> None:

@@ -5,7 +5,7 @@ import pytest
 from tests.runtime.server_page.browsing import PHONE, Open, answered, send, wait_for
 from tests.runtime.server_page.fake_server import FakeServer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.release]
 
 
 def test_presets_are_saved_chosen_and_deleted(open_page: Open, server: FakeServer) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.runtime.server_page.browsing import Open, answered, send, wait_for
 from tests.runtime.server_page.fake_server import FakeServer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 TEXTS = "Object.values(all.values().next().value.nodes).map(node => node.text)"
 

@@ -11,7 +11,7 @@ from tests.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 NAME = "tiny-135m-int8"
 OFFER: dict[str, Any] = {
