@@ -20,7 +20,7 @@ from tests.families.harness import checkpoint_of, tokens
 from tests.second_oracle import open_oracle
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
 ]
 

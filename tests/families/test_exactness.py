@@ -105,7 +105,7 @@ def test_an_int4_kv_cache_is_bit_exact_too(case: Case, bundle: Bundle) -> None:
         assert_rows_are_alone(run, case)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("case", judged_cases(case for case in CASES if is_held(case)))
 def test_four_bits_are_bit_exact_too(case: Case, tmp_path: Path) -> None:
     bundle = exported(case, tmp_path, "int4", **changes_of(case))

@@ -45,7 +45,7 @@ def test_prompts_of_many_lengths_get_the_ids_of_the_formulas(family: str, tmp_pa
     assert_greedy_ids(bundle, judge)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 @pytest.mark.parametrize("family", FORMULAS)
 def test_calibrated_bundles_are_exact_whatever_runs_with_a_prompt(family: str, scheme: Scheme, tmp_path: Path) -> None:

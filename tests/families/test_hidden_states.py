@@ -22,6 +22,7 @@ TOLERANCE = 1e-3
 """Largest difference of a hidden state, whose norm spreads logits as widely as trained models have them."""
 
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.parity,
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
 ]

@@ -29,7 +29,7 @@ from tests.families.hybrids import CASE, OF_EACH_KIND, BundleOf
 from tests.runtime.engine.test_windowed_engine import Proposals, sequence
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.release,
     pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning"),
 ]
 

@@ -30,7 +30,7 @@ from tests.runtime.models import VOCAB_SIZE, byte_tokenizer
 from tests.systems import needs_posix
 from tests.toy_decoder import POSITIONS, VOCABULARY, optimum_graph, toy_logits, toy_weights, write_model
 
-pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("whole_parity")]
+pytestmark = [pytest.mark.release, pytest.mark.parity, pytest.mark.usefixtures("whole_parity")]
 
 TOLERANCE = 1e-3
 """Largest allowed difference of any float32 logit."""

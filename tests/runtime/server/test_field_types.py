@@ -153,7 +153,7 @@ def test_a_list_of_anything_is_no_failure_where_choices_are_expected(
     assert not caplog.records
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("path", _BODIES)
 def test_no_value_of_any_field_is_a_failure_of_the_server(
     client: TestClient, path: str, caplog: pytest.LogCaptureFixture
@@ -163,7 +163,7 @@ def test_no_value_of_any_field_is_a_failure_of_the_server(
     assert not caplog.records
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate", "/api/embed"])
 def test_no_value_of_an_option_of_ollama_is_a_failure(client: TestClient, path: str) -> None:
     schema = openapi_document()["components"]["schemas"]["OllamaOptions"]["properties"]

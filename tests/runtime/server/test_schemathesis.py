@@ -39,7 +39,7 @@ CHECKS = (
     OPENAPI_CHECKS.negative_data_rejection,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 
 def document() -> dict[str, Any]:

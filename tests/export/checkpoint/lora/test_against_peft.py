@@ -15,7 +15,7 @@ from tests.export.checkpoint.layouts import write_gpt2
 from tests.oracle import write_random_gpt2
 from tests.peft_oracle import AdaptedOracle, write_adapter, write_random
 
-pytestmark = [pytest.mark.parity, pytest.mark.usefixtures("little_parity")]
+pytestmark = [pytest.mark.release, pytest.mark.parity, pytest.mark.usefixtures("little_parity")]
 
 TOLERANCE = 1e-3
 """Largest allowed difference of any float32 logit."""
