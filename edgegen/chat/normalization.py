@@ -381,6 +381,8 @@ def _without_null(tool: Mapping[str, Any], *, complete: bool) -> Mapping[str, An
 
 
 _WORD = re.compile(r"[^\W_]{2,}")
+_TOKEN = re.compile(r"[\w.:/-]{2,}")
+"""Of an argument more is one word: an identifier differs from the next by a number. None of it is escaped in JSON."""
 _MOST_WORDS = 3
 
 
@@ -406,18 +408,19 @@ def left_out(conversation: Conversation, rendered: str, source: str, closings: S
     """
     folded: str | None = None
     missing = list[str]()
-    places = list[tuple[str, str]]()
+    places = list[tuple[str, list[str]]]()
     for n, message in enumerate(conversation.messages):
         said = text_of(message.get("content"))
         if message["role"] == "assistant":
             for closing in closings:
                 said = said.rpartition(closing)[2]
-        places.append((f"messages[{n}].content", said))
+        places.append((f"messages[{n}].content", _WORD.findall(said)))
         for at, call in enumerate(_calls_of(message)):
             place, function = f"messages[{n}].tool_calls[{at}].function", call["function"]
-            places += [(f"{place}.name", function["name"]), (f"{place}.arguments", _strings_in(function["arguments"]))]
-    for place, text in places:
-        longest = sorted(dict.fromkeys(_WORD.findall(text)), key=len, reverse=True)
+            places.append((f"{place}.name", _WORD.findall(function["name"])))
+            places.append((f"{place}.arguments", _TOKEN.findall(_strings_in(function["arguments"]))))
+    for place, words in places:
+        longest = sorted(dict.fromkeys(words), key=len, reverse=True)
         for word in islice((word for word in longest if word not in source), _MOST_WORDS):
             if word in rendered:
                 continue

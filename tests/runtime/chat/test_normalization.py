@@ -344,6 +344,16 @@ def test_a_call_that_a_template_leaves_out_is_refused_by_its_arguments(templates
         shown(template, Conversation([first]), TOOLS["two tools"])
 
 
+def test_arguments_that_differ_by_a_number_are_told_apart(templates: dict[str, ChatTemplate]) -> None:
+    """The second call is shown by the same template, and its words are those of the first but for a digit."""
+    template = templates["meta-llama-Llama-3.1-8B-Instruct"]
+    calls = [
+        calling(call(f"call_{n}", arguments=json.dumps({"path": f"logs/day_{n}.txt"})), content=None) for n in "12"
+    ]
+    with pytest.raises(ConversationError, match=r"^messages\[0\]\.tool_calls\[0\]\.function\.arguments is left out by"):
+        shown(template, Conversation(calls), TOOLS["two tools"])
+
+
 @settings(max_examples=25, deadline=None)
 @given(messages=conversations(), with_tools=st.booleans(), data=st.data())
 def test_any_conversation_is_shown_or_refused(
